@@ -1,0 +1,74 @@
+# One function per kind of target, so that every folder is built alike.
+
+add_library(ecphory_options INTERFACE)
+# Contraction would fuse a*b+c on targets with FMA only: results of the plain
+# C++ code must not depend on the compiler's choice.
+target_compile_options(ecphory_options INTERFACE -ffp-contract=off)
+if(ECPHORY_DEVELOPER_MODE)
+  target_compile_options(ecphory_options INTERFACE -Wall -Wextra -Wshadow -Werror)
+endif()
+if(ECPHORY_SANITIZE)
+  target_compile_options(ecphory_options INTERFACE
+    -fsanitize=${ECPHORY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(ecphory_options INTERFACE -fsanitize=${ECPHORY_SANITIZE})
+endif()
+if(ECPHORY_LIBFUZZER)
+  target_compile_options(ecphory_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+set(ECPHORY_MODULES "" CACHE INTERNAL "modules, in dependency order")
+
+# ecphory_module(NAME [DIR dir] [DEPS ...]): static library ecphory_NAME from
+# every *.cc of the folder (not *_test.cc, *_bench.cc), and in developer mode a
+# test program NAME_test from its *_test.cc.
+function(ecphory_module name)
+  cmake_parse_arguments(arg "" "DIR" "DEPS" ${ARGN})
+  if(NOT arg_DIR)
+    set(arg_DIR src/${name})
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${arg_DIR}/*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|bench)\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  add_library(ecphory_${name} STATIC ${sources})
+  set_target_properties(ecphory_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  target_include_directories(ecphory_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(ecphory_${name} PUBLIC ${arg_DEPS} PRIVATE ecphory_options)
+  set(ECPHORY_MODULES ${ECPHORY_MODULES} ${name} CACHE INTERNAL "")
+  if(ECPHORY_DEVELOPER_MODE AND tests)
+    ecphory_test(${name}_test SOURCES ${tests} DEPS ecphory_${name})
+  endif()
+endfunction()
+
+# ecphory_test(NAME SOURCES ... DEPS ... [LABELS ...]): a GoogleTest program.
+# ECPHORY_TEST_DATA is the repository's tests/ folder.
+function(ecphory_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gtest_main GTest::gtest ecphory_options)
+  target_compile_definitions(${name} PRIVATE ECPHORY_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
+endfunction()
+
+# The product: every module's objects as one library. ecphory_whole (static) is
+# what the tool links; it sees only include/, like any user.
+function(ecphory_library)
+  set(objects)
+  set(deps)
+  foreach(module ${ECPHORY_MODULES})
+    list(APPEND objects $<TARGET_OBJECTS:ecphory_${module}>)
+  endforeach()
+  set(deps Threads::Threads PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::HWY)
+  add_library(ecphory_whole STATIC ${objects})
+  set_target_properties(ecphory_whole PROPERTIES LINKER_LANGUAGE CXX)
+  target_include_directories(ecphory_whole PUBLIC ${CMAKE_SOURCE_DIR}/include)
+  target_link_libraries(ecphory_whole PUBLIC ${deps} PRIVATE ecphory_options)
+endfunction()

@@ -1,0 +1,129 @@
+// Opening a model: what it is, where its parts lie, what it will cost.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ecphory/config.h"
+#include "ecphory/status.h"
+#include "ecphory/tokenizer.h"
+
+namespace ecphory {
+
+// One tensor of the file, as `ecphory info --tensors` lists it.
+struct TensorFacts {
+  std::string name;
+  std::string dtype;
+  std::vector<uint64_t> shape;  // outermost first
+  std::string file;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  bool used = false;  // false: skipped by this engine
+};
+
+struct EngramTableFacts {
+  uint32_t layer = 0;
+  std::string tensor;
+  std::string file;
+  uint64_t offset = 0;
+  std::string codec;  // "e4m3_e8m0_32_row264", "released pair"
+  uint64_t rows = 0;
+  uint64_t row_bytes = 0;  // read per row, scales included
+  uint64_t bytes = 0;
+  std::string scale_file;  // released pair only
+  uint64_t scale_offset = 0;
+};
+
+// What a session will take, planned before anything large is touched. Bytes.
+struct MemoryPlan {
+  uint64_t mapped_weights = 0;    // file pages, evictable, tables excluded
+  uint64_t resident_weights = 0;  // copied small tensors
+  uint64_t state_per_token = 0;   // compressed KV + index keys (exact in the
+                                  // mean: fractions are rounded up per source)
+  double state_per_token_exact = 0;  // 890 at released sizes
+  uint64_t state_fixed = 0;          // windows, pending groups, history
+  uint64_t state_context = 0;  // for `context` tokens, fixed part included
+  uint64_t scratch = 0;        // activations of one chunk
+  uint32_t context = 0;
+  uint32_t chunk = 0;
+  uint64_t Total() const { return resident_weights + state_context + scratch; }
+};
+
+struct ModelInfo {
+  std::string path;
+  std::string format;   // "gguf" or "safetensors"
+  std::string dialect;  // GGUF: "ds4" / "llama.cpp"; else ""
+  ModelConfig config;
+  uint64_t parameters_backbone = 0;
+  uint64_t parameters_active = 0;  // per token, Engram rows not counted
+  uint64_t parameters_engram = 0;  // values in the tables
+  std::vector<TensorFacts> tensors;
+  std::vector<EngramTableFacts> engram_tables;
+  // Tensors the engine does not use, by group ("mtp.*", "vision.*"): count,
+  // bytes.
+  struct UnusedGroup {
+    std::string group;
+    uint64_t tensors = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<UnusedGroup> unused;
+  bool has_tokenizer = false;
+  std::string tokenizer;  // "byte-level BPE, 8192 tokens, ..."
+  uint32_t compressed_vocab = 0;
+  MemoryPlan memory;
+};
+
+struct ModelOptions {
+  uint32_t threads = 0;          // 0 = processors this process may run on
+  std::string backend = "auto";  // "ref", "cpu"
+  uint32_t engram_io_threads = 8;
+};
+
+// Rows one token wakes in one Engram layer.
+struct EngramTokenRows {
+  uint32_t layer = 0;
+  std::vector<uint64_t> rows;  // [columns], n-gram size major, head minor
+};
+
+// A loaded model: weights mapped, tables open but outside every mapping.
+// Immutable and thread-safe; sessions share it.
+class Model {
+ public:
+  // `path` is a .gguf file or a released-layout directory.
+  static Result<std::shared_ptr<const Model>> Open(const std::string& path,
+                                                   const ModelOptions& options);
+  ~Model();
+
+  const ModelConfig& config() const;
+  const ModelInfo& info() const;
+  // Null when the model carries none.
+  const Tokenizer* tokenizer() const;
+  const char* backend() const;  // "cpu (AVX3_DL)", "ref"
+  uint32_t threads() const;
+
+  // Raw id -> compressed id; empty when the model has no Engram.
+  std::span<const int32_t> token_map() const;
+  // Rows of every token of a fresh sequence, [tokens][layers]. `dead` may be
+  // empty.
+  Result<std::vector<std::vector<EngramTokenRows>>> EngramRows(
+      std::span<const int32_t> tokens, std::span<const uint8_t> dead) const;
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Reads headers only: nothing is mapped and no table is touched. `context` and
+// `chunk` size the memory plan (0 = the session defaults).
+Result<ModelInfo> InspectModel(const std::string& path, uint32_t context,
+                               uint32_t chunk);
+
+}  // namespace ecphory

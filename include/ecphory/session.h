@@ -1,0 +1,121 @@
+// A sequence being read and continued: its caches, history and position.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ecphory/model.h"
+#include "ecphory/status.h"
+
+namespace ecphory {
+
+enum class Activations : uint8_t {
+  kF32,   // every activation fp32
+  kBF16,  // rounded to bf16 at the boundaries the release rounds at
+};
+
+// Which index keys a ratio-2 source scores against between completed groups.
+enum class IndexKeys : uint8_t {
+  kOwn,     // its own (default)
+  kVendor,  // those of the layer that published last, as the vendor's code does
+};
+
+struct SessionOptions {
+  uint32_t context = 0;  // tokens; 0 = min(model's maximum, 4096)
+  // Tokens per forward pass of a prompt, and how far back Truncate reaches.
+  uint32_t chunk = 256;
+  Activations activations = Activations::kF32;
+  bool state_rounding = true;  // false: caches and indexer in fp32
+  IndexKeys index_keys = IndexKeys::kOwn;
+  bool engram = true;  // false: every gate is shut
+};
+
+// Receives intermediates of one layer. Names are those of docs/dump.md.
+class TensorObserver {
+ public:
+  virtual ~TensorObserver() = default;
+  virtual bool Wants(uint32_t layer) const = 0;
+  // `shape[0]` is the tokens of this forward pass. Called in order.
+  virtual void OnF32(uint32_t layer, const std::string& name,
+                     std::span<const float> values,
+                     const std::vector<uint64_t>& shape) = 0;
+  virtual void OnI32(uint32_t layer, const std::string& name,
+                     std::span<const int32_t> values,
+                     const std::vector<uint64_t>& shape) = 0;
+  virtual void OnU8(uint32_t layer, const std::string& name,
+                    std::span<const uint8_t> values,
+                    const std::vector<uint64_t>& shape) = 0;
+};
+
+enum class LogitsWanted : uint8_t { kNone, kLast, kAll };
+
+struct AppendOptions {
+  // [tokens]; 1 = image position: dead for the look-back, gate shut, router
+  // uses bias_vl. Empty = none. Tokens equal to the model's image_token_id are
+  // image positions in any case.
+  std::span<const uint8_t> image_mask;
+  LogitsWanted logits = LogitsWanted::kLast;
+  // kAll: called for each chunk with logits [count, vocab] of tokens
+  // first .. first + count of this Append.
+  std::function<Status(size_t first, size_t count, std::span<const float>)>
+      on_logits;
+  TensorObserver* observer = nullptr;
+  // Checked between chunks; set = kCancelled, tokens so far stay appended.
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct SessionStats {
+  uint64_t tokens = 0;
+  uint64_t engram_rows = 0;       // asked for
+  uint64_t engram_rows_read = 0;  // after duplicates
+  uint64_t engram_bytes_read = 0;
+  double engram_wait_seconds = 0;  // layers stood still for rows
+};
+
+// Not thread-safe; several sessions of one Model may run in several threads.
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> Create(
+      std::shared_ptr<const Model> model, const SessionOptions& options);
+  ~Session();
+
+  // Appends tokens: the same state and logits, bit for bit, however a text is
+  // cut into calls and chunks. kOutOfRange when the context is full or an id is
+  // outside the vocabulary (nothing is appended then).
+  Status Append(std::span<const int32_t> tokens, const AppendOptions& options);
+  // Logits [vocab] of the last appended token; empty before the first.
+  std::span<const float> logits() const;
+
+  uint64_t position() const;  // tokens appended
+  uint64_t context() const;
+  std::span<const int32_t> tokens() const;
+
+  // Forgets all tokens from `position` on. Windows and open groups are kept for
+  // `chunk` tokens back, so any position >= EarliestTruncation() works, as does
+  // 0; others are kOutOfRange, saying so.
+  Status Truncate(uint64_t position);
+  uint64_t EarliestTruncation() const;
+
+  // Versioned, checksummed image of the state. Restores only into a session of
+  // the same model (shape and layout are compared) and rounding options; a
+  // damaged or foreign image is refused and leaves the session as it was.
+  Result<std::vector<uint8_t>> Snapshot() const;
+  Status Restore(std::span<const uint8_t> snapshot);
+  Status SaveSnapshot(const std::string& path) const;
+  Status LoadSnapshot(const std::string& path);
+
+  SessionStats stats() const;
+  uint64_t state_bytes() const;  // caches as allocated
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ecphory

@@ -1,0 +1,12 @@
+// Version of the library, at compile time and at run time.
+#pragma once
+
+#define ECPHORY_VERSION_MAJOR 0
+#define ECPHORY_VERSION_MINOR 1
+#define ECPHORY_VERSION_PATCH 0
+#define ECPHORY_VERSION_STRING "0.1.0"
+
+namespace ecphory {
+// Version the library was built as, e.g. "0.1.0".
+const char* Version();
+}  // namespace ecphory

@@ -1,0 +1,85 @@
+// Reading table rows from disk: submit early, wait late.
+//
+// The tables are never mapped and never kept: a lookup is a batch of row
+// numbers and a place for their values. Whoever embeds the store needs nothing
+// else of the engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ecphory/status.h"
+#include "engram/row_codec.h"
+#include "io/file.h"
+
+namespace ecphory::engram {
+
+// One table: where it lies and how its rows are packed.
+struct TableSource {
+  std::string name;  // tensor name, for errors
+  TableCodec codec = TableCodec::kRow264;
+  uint64_t rows = 0;
+  uint32_t width = 0;  // values per row, a multiple of 32
+  std::shared_ptr<RandomAccessFile> file;
+  uint64_t offset = 0;                           // of row 0 in `file`
+  std::shared_ptr<RandomAccessFile> scale_file;  // kReleasedPair only
+  uint64_t scale_offset = 0;
+};
+
+struct StoreOptions {
+  // Readers that run beside the caller. Random reads of a few hundred bytes
+  // need many in flight to reach a disk's rate.
+  uint32_t io_threads = 4;
+};
+
+// Counters since the store was opened (or since ResetStats).
+struct StoreStats {
+  uint64_t lookups = 0;    // tickets
+  uint64_t rows = 0;       // rows asked for
+  uint64_t rows_read = 0;  // after duplicates in a batch were dropped
+  uint64_t bytes_read = 0;
+  double read_seconds = 0;  // sum over tickets, submit to last row
+  double wait_seconds = 0;  // time callers stood still in Wait()
+};
+
+// A submitted lookup. 0 is no ticket.
+using Ticket = uint64_t;
+
+// Thread-safe; several lookups may be under way. No thread is created and the
+// steady state allocates nothing per lookup.
+class Store {
+ public:
+  // Refuses: a table that ends outside its file, a width that is no multiple of
+  // 32, and a table whose sampled rows are all zero bytes or broken (a missing
+  // table must never run as another model).
+  static Result<std::unique_ptr<Store>> Open(std::vector<TableSource> tables,
+                                             const StoreOptions& options);
+  ~Store();
+
+  size_t tables() const;
+  const TableSource& table(size_t index) const;
+
+  // Starts reading rows[i] of `table` into out[i * width .. ). `rows` is
+  // copied; `out` must stay valid until Wait or Cancel returned. A row number
+  // outside the table is reported by Wait.
+  Ticket Submit(size_t table, std::span<const uint64_t> rows, float* out);
+  bool Ready(Ticket ticket) const;
+  // Blocks until the lookup is done and forgets the ticket. Errors name table
+  // and row. Every ticket needs exactly one Wait or Cancel.
+  Status Wait(Ticket ticket);
+  // Waits for reads under way and forgets the ticket.
+  void Cancel(Ticket ticket);
+
+  StoreStats stats() const;
+  void ResetStats();
+
+ private:
+  struct Impl;
+  explicit Store(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ecphory::engram

@@ -1,0 +1,88 @@
+// The model's weights as views into the mapped files, grouped as the forward
+// pass reads them.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "ecphory/status.h"
+#include "io/file.h"
+#include "model/source.h"
+#include "ops/moe.h"
+#include "tensor/matrix.h"
+
+namespace ecphory {
+
+struct HyperConnectionWeights {
+  Matrix fn;  // [(2 + H) * H, H * D]
+  std::array<float, 3> scale{};
+  std::vector<float> base;  // [(2 + H) * H]
+};
+
+struct CompressorWeights {          // KV sources
+  Matrix wkv;                       // [d, D]
+  Matrix wgate;                     // [d, D]; empty at ratio 1
+  std::vector<float> norm;          // [d]
+  Matrix index_wk;                  // [index_head_dim, d]
+  std::vector<float> index_k_norm;  // [index_head_dim]
+};
+
+struct IndexerWeights {  // index sources
+  Matrix wq_b;           // [index_n_heads * index_head_dim, q_lora_rank]
+  Matrix weights_proj;   // [index_n_heads, D]
+};
+
+struct AttentionWeights {
+  Matrix wq_a;  // [q_lora_rank, D]
+  Matrix wq_b;  // [n_heads * d, q_lora_rank]
+  Matrix wkv;   // [d, D]
+  Matrix wo_a;  // [o_groups * o_lora_rank, n_heads * d / o_groups]
+  Matrix wo_b;  // [D, o_groups * o_lora_rank]
+  std::vector<float> q_norm;     // [q_lora_rank]
+  std::vector<float> kv_norm;    // [d]
+  std::vector<float> sink;       // [n_heads]
+  CompressorWeights compressor;  // when config.IsKvSource(layer)
+  IndexerWeights indexer;        // when config.IsIndexSource(layer)
+};
+
+struct MoeWeights {
+  Matrix gate;                    // [n_experts, D]
+  std::vector<float> bias;        // [n_experts]
+  std::vector<float> bias_image;  // [n_experts] (bias_vl); = bias when absent
+  std::vector<Expert> experts;    // [n_experts]
+  Expert shared;                  // inner = n_shared_experts * expert_dim
+};
+
+struct EngramWeights {
+  Matrix wkv;                   // [(H + 1) * D, columns * head_dim]
+  std::vector<float> q_weight;  // [H, D]
+  std::vector<float> k_weight;  // [H, D]
+};
+
+struct LayerWeights {
+  HyperConnectionWeights hc_attn;
+  HyperConnectionWeights hc_ffn;
+  std::vector<float> attn_norm;  // [D]
+  std::vector<float> ffn_norm;   // [D]
+  AttentionWeights attn;
+  MoeWeights moe;
+  EngramWeights engram;  // when config.engram.IndexOfLayer(layer) >= 0
+};
+
+struct Weights {
+  Matrix embed;             // [vocab, D]
+  Matrix head;              // [vocab, D]
+  std::vector<float> norm;  // [D]
+  std::vector<LayerWeights> layers;
+  // Keeps the views valid. The Engram tables' ranges are in none of them.
+  std::vector<std::shared_ptr<FileMapping>> mappings;
+  uint64_t mapped_bytes = 0;
+  uint64_t resident_bytes = 0;
+};
+
+// Maps the files and binds every tensor, checking name, dtype and shape of each
+// against the config. Errors name file, tensor, found and expected.
+Result<Weights> LoadWeights(const ModelSource& source);
+
+}  // namespace ecphory

@@ -1,0 +1,55 @@
+// Mixture of experts: routing and the expert feed-forward.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ecphory/config.h"
+#include "tensor/matrix.h"
+
+namespace ecphory {
+
+// s = score(logits / gate_temp); experts = top_k of s + bias (ties keep the
+// lower id), in descending order of s + bias; weights = s of the chosen,
+// divided by (sum + 1e-20) when `normalize`, times `scale`.
+struct RouterArgs {
+  const float* logits = nullptr;        // [tokens, experts]
+  const float* bias = nullptr;          // [experts]
+  const float* bias_image = nullptr;    // [experts], used where image_mask != 0
+  const uint8_t* image_mask = nullptr;  // [tokens] or null
+  size_t tokens = 0;
+  size_t experts = 0;
+  size_t topk = 0;
+  RouterScoreKind score = RouterScoreKind::kSqrtSoftplus;
+  float gate_temp = 1;
+  bool normalize = true;
+  float scale = 1;
+  int32_t* ids = nullptr;    // [tokens, topk]
+  float* weights = nullptr;  // [tokens, topk]
+};
+
+struct Expert {
+  Matrix w1;  // gate [inner, D]
+  Matrix w3;  // up   [inner, D]
+  Matrix w2;  // down [D, inner]
+};
+
+// g = min(x w1^T, L), u = clamp(x w3^T, -L, L)  (L = swiglu_limit, off when 0)
+// y[t] = sum_j (weight_j * silu(g) * u) w2^T over the token's experts j in slot
+// order, fp32. Batch-invariant like matmul.
+struct ExpertsArgs {
+  const float* x = nullptr;  // [tokens, dim]
+  size_t tokens = 0;
+  size_t dim = 0;
+  const Expert* experts = nullptr;  // [n_experts], all of one shape
+  size_t n_experts = 0;
+  const int32_t* ids = nullptr;    // [tokens, topk]
+  const float* weights = nullptr;  // [tokens, topk]
+  size_t topk = 0;
+  float swiglu_limit = 0;
+  bool round_bf16 = false;  // round g, u, silu(g)*u*w and w2's output
+  bool accumulate = false;  // y += instead of y =
+  float* y = nullptr;       // [tokens, dim]
+};
+
+}  // namespace ecphory
