@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ecphory/export.h"
 #include "ecphory/status.h"
 
 namespace ecphory {
@@ -27,7 +28,7 @@ struct YarnConfig {
 };
 
 // Where each Engram layer's rows come from (engram/layout.h builds on it).
-struct EngramConfig {
+struct ECPHORY_EXPORT EngramConfig {
   std::vector<uint32_t> layer_ids;  // ascending; empty = no Engram
   std::vector<uint64_t> rows;       // per layer id
   uint32_t max_ngram = 0;           // 2..max_ngram
@@ -48,7 +49,7 @@ struct EngramConfig {
   int IndexOfLayer(uint32_t layer) const;
 };
 
-struct ModelConfig {
+struct ECPHORY_EXPORT ModelConfig {
   std::string architecture;  // "deepseek41"
   std::string name;          // free text, may be empty
 
@@ -114,7 +115,7 @@ struct ModelConfig {
 
 // Parses the text of a released config.json (composite with `text_config`, or
 // flat). Every missing key is named. `where` names the file in errors.
-Result<ModelConfig> ParseConfigJson(const std::string& text,
-                                    const std::string& where);
+ECPHORY_EXPORT Result<ModelConfig> ParseConfigJson(const std::string& text,
+                                                   const std::string& where);
 
 }  // namespace ecphory

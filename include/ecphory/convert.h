@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "ecphory/export.h"
 #include "ecphory/status.h"
 
 namespace ecphory {
@@ -18,7 +19,8 @@ struct ConvertOptions {
 
 // Writes architecture `deepseek41` with Engram tables copied byte for byte to
 // the end of the file. To a temporary, fsync, rename.
-Status Convert(const std::string& directory, const std::string& output,
-               const ConvertOptions& options);
+ECPHORY_EXPORT Status Convert(const std::string& directory,
+                              const std::string& output,
+                              const ConvertOptions& options);
 
 }  // namespace ecphory

@@ -4,20 +4,25 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ecphory/export.h"
 #include "ecphory/session.h"
 #include "ecphory/status.h"
 
 namespace ecphory {
 
-struct SamplerOptions {
-  float temperature = 0.8f;  // 0 = greedy
-  uint32_t top_k = 0;        // 0 = off
-  float top_p = 1.0f;
+// Each filter sees what the one before it left: repeat penalty, top-k, top-p,
+// min-p, then temperature. The filters act on the model's own distribution, so
+// that the temperature never changes which tokens are possible.
+struct ECPHORY_EXPORT SamplerOptions {
+  float temperature = 0.8f;     // 0 = greedy, whatever the filters say
+  uint32_t top_k = 0;           // 0 = off
+  float top_p = 1.0f;           // fewest best tokens that reach this mass
   float min_p = 0.05f;          // relative to the best token
   float repeat_penalty = 1.0f;  // > 1 discourages the last `repeat_window` ids
   uint32_t repeat_window = 64;
@@ -25,45 +30,50 @@ struct SamplerOptions {
   Status Validate() const;  // names the option at fault
 };
 
-// Deterministic for a seed. Ties go to the lower id.
-class Sampler {
+// Deterministic for a seed, on every platform. Ties go to the lower id.
+class ECPHORY_EXPORT Sampler {
  public:
-  explicit Sampler(const SamplerOptions& options);
+  explicit Sampler(const SamplerOptions& options);  // must be valid
   ~Sampler();
-  // `recent`: ids so far, oldest first.
-  int32_t Sample(std::span<const float> logits,
-                 std::span<const int32_t> recent);
+  Sampler(Sampler&&) noexcept;
+  Sampler& operator=(Sampler&&) noexcept;
+
+  // `recent`: ids so far, oldest first. kCorrupt when a logit is NaN or
+  // +infinity, or when every one is -infinity (never chosen).
+  Result<int32_t> Sample(std::span<const float> logits,
+                         std::span<const int32_t> recent);
 
  private:
   struct Impl;
-  Impl* impl_;
-  Sampler(const Sampler&) = delete;
-  Sampler& operator=(const Sampler&) = delete;
+  std::unique_ptr<Impl> impl_;
 };
 
 struct GenerateOptions {
   uint32_t max_tokens = 256;
   SamplerOptions sampler;
-  std::vector<std::string> stop;  // text that ends generation (not emitted)
+  // UTF-8 texts that end generation, wherever tokens are cut; never emitted.
+  std::vector<std::string> stop;
   bool stop_at_eos = true;
   const std::atomic<bool>* cancel = nullptr;  // ends cleanly after this token
-  // Called with whole UTF-8 characters as they come.
+  // Called with whole UTF-8 characters as they come. Text that may turn out to
+  // be the beginning of a stop text is held back until it is decided.
   std::function<void(std::string_view)> on_text;
   std::function<void(uint64_t done, uint64_t total)> on_prompt_progress;
 };
 
 enum class StopReason : uint8_t {
-  kEos,
-  kLength,
-  kStopText,
-  kContext,
-  kCancelled
+  kEos,       // the model ended the text
+  kLength,    // max_tokens
+  kStopText,  // one of `stop`
+  kContext,   // the session is full
+  kCancelled  // `cancel`
 };
-const char* StopReasonName(StopReason reason);
+// "eos", "length", "stop", "context", "cancelled".
+ECPHORY_EXPORT const char* StopReasonName(StopReason reason);
 
 struct GenerateResult {
   std::string text;
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens;  // without the final eos
   StopReason reason = StopReason::kLength;
   uint64_t prompt_tokens = 0;
   double prompt_seconds = 0;
@@ -72,9 +82,13 @@ struct GenerateResult {
   SessionStats stats;  // of this call
 };
 
-// Appends `prompt` to the session and samples until something stops it.
-Result<GenerateResult> Generate(Session& session, const Tokenizer& tokenizer,
-                                std::span<const int32_t> prompt,
-                                const GenerateOptions& options);
+// Appends `prompt` to the session and samples until something stops it. An
+// empty prompt continues a session that already holds tokens. Afterwards the
+// session holds the prompt and all of `tokens` but the last, which a next call
+// may pass as the head of its prompt.
+ECPHORY_EXPORT Result<GenerateResult> Generate(Session& session,
+                                               const Tokenizer& tokenizer,
+                                               std::span<const int32_t> prompt,
+                                               const GenerateOptions& options);
 
 }  // namespace ecphory

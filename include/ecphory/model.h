@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ecphory/config.h"
+#include "ecphory/export.h"
 #include "ecphory/status.h"
 #include "ecphory/tokenizer.h"
 
@@ -92,7 +93,7 @@ struct EngramTokenRows {
 
 // A loaded model: weights mapped, tables open but outside every mapping.
 // Immutable and thread-safe; sessions share it.
-class Model {
+class ECPHORY_EXPORT Model {
  public:
   // `path` is a .gguf file or a released-layout directory.
   static Result<std::shared_ptr<const Model>> Open(const std::string& path,
@@ -123,7 +124,7 @@ class Model {
 
 // Reads headers only: nothing is mapped and no table is touched. `context` and
 // `chunk` size the memory plan (0 = the session defaults).
-Result<ModelInfo> InspectModel(const std::string& path, uint32_t context,
-                               uint32_t chunk);
+ECPHORY_EXPORT Result<ModelInfo> InspectModel(const std::string& path,
+                                              uint32_t context, uint32_t chunk);
 
 }  // namespace ecphory

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ecphory/export.h"
 #include "ecphory/model.h"
 #include "ecphory/status.h"
 
@@ -36,7 +37,7 @@ struct SessionOptions {
 };
 
 // Receives intermediates of one layer. Names are those of docs/dump.md.
-class TensorObserver {
+class ECPHORY_EXPORT TensorObserver {
  public:
   virtual ~TensorObserver() = default;
   virtual bool Wants(uint32_t layer) const = 0;
@@ -78,7 +79,7 @@ struct SessionStats {
 };
 
 // Not thread-safe; several sessions of one Model may run in several threads.
-class Session {
+class ECPHORY_EXPORT Session {
  public:
   static Result<std::unique_ptr<Session>> Create(
       std::shared_ptr<const Model> model, const SessionOptions& options);

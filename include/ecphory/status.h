@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "ecphory/export.h"
+
 namespace ecphory {
 
 // The kind of failure. Each kind maps to one exit code of the command line
@@ -25,11 +27,11 @@ enum class StatusCode {
 };
 
 // Stable lower-case name, e.g. "corrupt".
-const char* StatusCodeName(StatusCode code);
+ECPHORY_EXPORT const char* StatusCodeName(StatusCode code);
 
 // Success, or a code and one line that says what, where, what was expected and
 // what to do. Cheap to move; success allocates nothing.
-class [[nodiscard]] Status {
+class [[nodiscard]] ECPHORY_EXPORT Status {
  public:
   Status() = default;
   Status(StatusCode code, std::string message)
@@ -58,17 +60,20 @@ class [[nodiscard]] Status {
 #endif
 
 // printf-style makers, one per code.
-Status InvalidArgument(const char* format, ...) ECPHORY_PRINTF(1, 2);
-Status NotFound(const char* format, ...) ECPHORY_PRINTF(1, 2);
-Status Corrupt(const char* format, ...) ECPHORY_PRINTF(1, 2);
-Status Unsupported(const char* format, ...) ECPHORY_PRINTF(1, 2);
-Status OutOfRange(const char* format, ...) ECPHORY_PRINTF(1, 2);
-Status ResourceExhausted(const char* format, ...) ECPHORY_PRINTF(1, 2);
-Status IoError(const char* format, ...) ECPHORY_PRINTF(1, 2);
-Status Cancelled(const char* format, ...) ECPHORY_PRINTF(1, 2);
-Status Internal(const char* format, ...) ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status InvalidArgument(const char* format, ...)
+    ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status NotFound(const char* format, ...) ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status Corrupt(const char* format, ...) ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status Unsupported(const char* format, ...) ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status OutOfRange(const char* format, ...) ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status ResourceExhausted(const char* format, ...)
+    ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status IoError(const char* format, ...) ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status Cancelled(const char* format, ...) ECPHORY_PRINTF(1, 2);
+ECPHORY_EXPORT Status Internal(const char* format, ...) ECPHORY_PRINTF(1, 2);
 // IoError with ": strerror(errno)" appended; `error` is an errno value.
-Status ErrnoError(int error, const char* format, ...) ECPHORY_PRINTF(2, 3);
+ECPHORY_EXPORT Status ErrnoError(int error, const char* format, ...)
+    ECPHORY_PRINTF(2, 3);
 
 // A value or the Status that explains why there is none.
 template <typename T>

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ecphory/export.h"
 #include "ecphory/status.h"
 
 namespace ecphory {
@@ -38,7 +39,7 @@ struct EncodeOptions {
 };
 
 // Immutable and thread-safe after creation. Copies share the data.
-class Tokenizer {
+class ECPHORY_EXPORT Tokenizer {
  public:
   // The text of a Hugging Face tokenizer.json. `where` names the file in
   // errors.
@@ -77,7 +78,7 @@ class Tokenizer {
 
 // Turns ids into text as they come, holding back bytes that do not yet form
 // whole UTF-8 characters.
-class StreamDecoder {
+class ECPHORY_EXPORT StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, bool skip_special = true);
   // The text that became complete with this id (may be empty).

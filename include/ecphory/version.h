@@ -6,7 +6,9 @@
 #define ECPHORY_VERSION_PATCH 0
 #define ECPHORY_VERSION_STRING "0.1.0"
 
+#include "ecphory/export.h"
+
 namespace ecphory {
 // Version the library was built as, e.g. "0.1.0".
-const char* Version();
+ECPHORY_EXPORT const char* Version();
 }  // namespace ecphory
