@@ -24,11 +24,15 @@ size_t RowBlock(RowFormat format);
 // Released sizes: 528 (window, 512), 288 (compressed, 512), 68 (index, 128).
 size_t RowBytes(RowFormat format, size_t dim);
 
-// Rounds x[dim] to the format:
+// Rounds x[dim] to the format, block by block, with amax = max |x|:
 //   kFp8Block32: s = 2^ceil(log2(max(amax, 1e-4) * fl32(1/448))),
-//   e4m3(clamp(x/s, +-448)) kFp4Block32: s = 2^ceil(log2(max(amax, 6*2^-126) *
-//   fl32(1/6))), e2m1(clamp(x/s, +-6)) kFp4Block16: s = e4m3(max(amax, 6*2^-9)
-//   / 6), e2m1(clamp(x/s, +-6))
+//                codes e4m3(clamp(x / s, +-448))
+//   kFp4Block32: s = 2^ceil(log2(max(amax, 6 * 2^-126) * fl32(1/6))),
+//                codes e2m1(clamp(x / s, +-6))
+//   kFp4Block16: s = e4m3(min(max(amax, 6 * 2^-9) / 6, 448)),
+//                codes e2m1(clamp(x / s, +-6))
+// A NaN or an infinity makes its whole block decode to NaN. `dim` is a multiple
+// of RowBlock(format).
 void EncodeRow(RowFormat format, const float* x, size_t dim, uint8_t* out);
 void DecodeRow(RowFormat format, const uint8_t* in, size_t dim, float* x);
 
