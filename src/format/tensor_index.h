@@ -2,16 +2,23 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "ecphory/status.h"
-#include "io/file.h"
 #include "tensor/dtype.h"
 
 namespace ecphory {
+
+// "[8192, 4096]"
+std::string ShapeString(std::span<const uint64_t> shape);
+
+// Bytes of a dense tensor; `shape` outermost first, [] is one value. kCorrupt
+// when the count overflows or a row (the last dimension) is no whole number of
+// blocks.
+Result<uint64_t> TensorBytes(DType dtype, std::span<const uint64_t> shape);
 
 struct TensorInfo {
   std::string name;  // as in the file
@@ -22,7 +29,7 @@ struct TensorInfo {
   uint64_t bytes = 0;
 
   uint64_t values() const;
-  std::string ShapeString() const;  // "[8192, 4096]"
+  std::string ShapeString() const;
 };
 
 struct ModelFile {
@@ -40,7 +47,8 @@ class TensorIndex {
   const TensorInfo* Find(const std::string& name) const;
 
   size_t AddFile(ModelFile file);
-  // Refuses duplicates and ranges outside the file, naming tensor and file.
+  // Refuses duplicates, sizes that do not fit dtype and shape, and ranges
+  // outside the file, naming tensor and file. `tensor.file` must exist.
   Status Add(TensorInfo tensor);
   // Refuses overlaps; call once after the last Add.
   Status Finish();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ecphory/status.h"
 
@@ -22,16 +23,19 @@ class RandomAccessFile {
 };
 
 // Opens a regular file with pread behind it. Retries EINTR and short reads.
+// Anything but a regular file (a directory, device or pipe) is
+// kInvalidArgument.
 Result<std::shared_ptr<RandomAccessFile>> OpenFile(const std::string& path);
 
 // A RandomAccessFile over bytes in memory (tests, fuzzing). Copies them.
 std::shared_ptr<RandomAccessFile> MakeMemoryFile(
     std::string name, std::span<const uint8_t> bytes);
 
-// A read-only mapping of [offset, offset + size) of a file; pages outside that
-// range are never mapped. Unmapped when destroyed.
+// A read-only mapping of [offset, offset + size) of a file: the pages that hold
+// these bytes and no others. Unmapped when destroyed.
 class FileMapping {
  public:
+  // A range that reaches past the end of the file is kCorrupt.
   static Result<std::shared_ptr<FileMapping>> Map(const std::string& path,
                                                   uint64_t offset,
                                                   uint64_t size);
@@ -50,9 +54,11 @@ class FileMapping {
 
 // Writes a file so that it appears whole or not at all: a temporary beside the
 // target, then fsync and rename in Commit(). Without Commit() the temporary is
-// removed by the destructor.
+// removed by the destructor. After an error the only thing left to do is to
+// destroy the writer.
 class AtomicFileWriter {
  public:
+  // Refuses a `path` that exists and is not a regular file.
   static Result<std::unique_ptr<AtomicFileWriter>> Create(
       const std::string& path);
   ~AtomicFileWriter();
@@ -63,15 +69,18 @@ class AtomicFileWriter {
   Status WriteZeros(uint64_t count);
   uint64_t size() const { return size_; }
   // Flushes, fsyncs the file, renames it over `path`, fsyncs the directory.
+  // Call once, last.
   Status Commit();
 
  private:
   AtomicFileWriter() = default;
+  Status Flush();
+
   std::string path_;
   std::string temporary_;
-  int fd_ = -1;
+  int fd_ = -1;  // -1 once committed
   uint64_t size_ = 0;
-  bool committed_ = false;
+  std::vector<uint8_t> buffer_;
 };
 
 // Bytes that an unprivileged writer may still put on the file system that
