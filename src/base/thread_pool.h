@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 
 namespace ecphory {
@@ -10,6 +9,10 @@ namespace ecphory {
 // Runs a function over [0, n) in contiguous ranges on `threads` threads, the
 // calling thread included. The split decides only who computes what, never the
 // arithmetic, so that results do not depend on the thread count.
+//
+// Workers spin briefly for the next call, then sleep. A range whose worker is
+// not there yet is taken over by the caller, so that a call never waits for a
+// sleeping or descheduled thread that has not begun.
 //
 // Thread-safety: one ParallelFor at a time; calls from several threads are
 // serialised. A nested call from inside a body runs inline.
@@ -24,12 +27,31 @@ class ThreadPool {
   size_t threads() const;
 
   // Calls body(begin, end, thread) over disjoint ranges covering [0, n);
-  // `thread` < threads() identifies the worker, for per-thread scratch. Ranges
-  // hold at least `grain` items, except the last. Returns when all are done.
-  using Body = std::function<void(size_t begin, size_t end, size_t thread)>;
-  void ParallelFor(size_t n, size_t grain, const Body& body);
+  // `thread` < threads() identifies who runs it, for per-thread scratch: at
+  // most one range at a time, but possibly several per call. Ranges hold at
+  // least `grain` items unless n is smaller. Returns when all are done. Does
+  // not allocate; `body` must not throw.
+  template <typename Body>
+  void ParallelFor(size_t n, size_t grain, const Body& body) {
+    Run(n, grain, {&body, &CallBody<Body>});
+  }
 
  private:
+  // A borrowed callable: std::function would allocate for most captures.
+  struct BodyRef {
+    const void* body = nullptr;
+    void (*call)(const void*, size_t, size_t, size_t) = nullptr;
+    void operator()(size_t begin, size_t end, size_t thread) const {
+      call(body, begin, end, thread);
+    }
+  };
+  template <typename Body>
+  static void CallBody(const void* body, size_t begin, size_t end,
+                       size_t thread) {
+    (*static_cast<const Body*>(body))(begin, end, thread);
+  }
+  void Run(size_t n, size_t grain, BodyRef body);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
