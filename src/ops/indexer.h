@@ -9,9 +9,9 @@
 
 namespace ecphory {
 
-// score[t][g] = sum_head relu(q_head . k_g) * key_scale * w[t][head] *
-// head_scale Entry g is visible to position p iff g < (p + 1) / ratio; others
-// get -inf.
+// score[t][g] =
+//     sum_head relu(q_head . k_g) * key_scale * w[t][head] * head_scale
+// Entry g is visible to position p iff g < (p + 1) / ratio; others get -inf.
 struct IndexScoresArgs {
   const float* q = nullptr;        // [tokens, heads, dim], roped and rounded
   const float* weights = nullptr;  // [tokens, heads]
@@ -28,15 +28,16 @@ struct IndexScoresArgs {
   float* scores = nullptr;            // [tokens, groups]
 };
 
-// Max-pools visible scores in blocks; the block holding the newest visible
-// entry is always kept (it counts as one of top_blocks); ties keep the lower
-// block. mask[t][b] = 1 for a candidate.
+// Max-pools visible (finite) scores in blocks and keeps the best top_blocks of
+// the blocks that hold a visible entry. The block of the newest visible entry
+// is always kept and counts as one of them; ties keep the lower block.
+// mask[t][b] = 1 for a candidate, else 0.
 struct CandidateBlocksArgs {
   const float* scores = nullptr;  // [tokens, groups], -inf where invisible
   size_t tokens = 0;
   size_t groups = 0;
   size_t block_size = 0;
-  size_t top_blocks = 0;
+  size_t top_blocks = 0;  // >= 1
   uint8_t* mask = nullptr;  // [tokens, ceil(groups / block_size)]
 };
 

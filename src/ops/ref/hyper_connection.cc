@@ -1,0 +1,147 @@
+#include "ops/hyper_connection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/ref/math.h"
+#include "ops/ref/ref_ops.h"
+
+namespace ecphory::ref {
+
+namespace {
+
+// m[t] = fn * (h[t] * rsqrt(mean(h[t]^2) + eps)), h[t] of length fn.cols.
+std::vector<double> Project(const Matrix& fn, const float* h, size_t tokens,
+                            double eps) {
+  std::vector<double> m(tokens * fn.rows);
+  std::vector<double> scale(tokens);
+  for (size_t t = 0; t < tokens; ++t) {
+    scale[t] = InverseRms(h + t * fn.cols, fn.cols, eps);
+  }
+  std::vector<float> row(fn.cols);
+  for (size_t o = 0; o < fn.rows; ++o) {
+    DequantizeRow(fn, o, row.data());
+    for (size_t t = 0; t < tokens; ++t) {
+      m[t * fn.rows + o] = Dot(row.data(), h + t * fn.cols, fn.cols) * scale[t];
+    }
+  }
+  return m;
+}
+
+// Each row of comb[source][destination] becomes softmax(row) + eps.
+void SoftmaxRows(double* comb, size_t streams, double eps) {
+  for (size_t j = 0; j < streams; ++j) {
+    double* row = comb + j * streams;
+    const double max = *std::max_element(row, row + streams);
+    double sum = 0;
+    for (size_t k = 0; k < streams; ++k) {
+      row[k] = std::exp(row[k] - max);
+      sum += row[k];
+    }
+    for (size_t k = 0; k < streams; ++k) row[k] = row[k] / sum + eps;
+  }
+}
+
+void DivideRows(double* comb, size_t streams, double eps) {
+  for (size_t j = 0; j < streams; ++j) {
+    double sum = 0;
+    for (size_t k = 0; k < streams; ++k) sum += comb[j * streams + k];
+    for (size_t k = 0; k < streams; ++k) comb[j * streams + k] /= sum + eps;
+  }
+}
+
+void DivideColumns(double* comb, size_t streams, double eps) {
+  for (size_t k = 0; k < streams; ++k) {
+    double sum = 0;
+    for (size_t j = 0; j < streams; ++j) sum += comb[j * streams + k];
+    for (size_t j = 0; j < streams; ++j) comb[j * streams + k] /= sum + eps;
+  }
+}
+
+// Turns logits into a nearly doubly stochastic matrix. The softmax counts as
+// the first row step; the last step is always a column step.
+void Sinkhorn(double* comb, size_t streams, uint32_t iterations, double eps) {
+  SoftmaxRows(comb, streams, eps);
+  DivideColumns(comb, streams, eps);
+  for (uint32_t i = 1; i < iterations; ++i) {
+    DivideRows(comb, streams, eps);
+    DivideColumns(comb, streams, eps);
+  }
+}
+
+}  // namespace
+
+void HcMix(const HcMixArgs& args, ThreadPool&) {
+  const size_t streams = args.streams;
+  const size_t outputs = (2 + streams) * streams;
+  const std::vector<double> projected =
+      Project(args.fn, args.h, args.tokens, args.norm_eps);
+  std::vector<double> comb(streams * streams);
+  for (size_t t = 0; t < args.tokens; ++t) {
+    const double* m = projected.data() + t * outputs;
+    for (size_t s = 0; s < streams; ++s) {
+      const double pre = m[s] * args.scale[0] + args.base[s];
+      const double post =
+          m[streams + s] * args.scale[1] + args.base[streams + s];
+      args.pre[t * streams + s] =
+          static_cast<float>(Sigmoid(args.sigmoid, pre) + args.hc_eps);
+      args.post[t * streams + s] =
+          static_cast<float>(2 * Sigmoid(args.sigmoid, post));
+    }
+    for (size_t i = 0; i < comb.size(); ++i) {
+      const size_t o = 2 * streams + i;
+      comb[i] = m[o] * args.scale[2] + args.base[o];
+    }
+    Sinkhorn(comb.data(), streams, args.sinkhorn_iters, args.hc_eps);
+    for (size_t i = 0; i < comb.size(); ++i) {
+      args.comb[t * comb.size() + i] = static_cast<float>(comb[i]);
+    }
+  }
+}
+
+void HcHead(const HcHeadArgs& args, ThreadPool&) {
+  const std::vector<double> m =
+      Project(args.fn, args.h, args.tokens, args.norm_eps);
+  for (size_t i = 0; i < args.tokens * args.streams; ++i) {
+    const double pre = m[i] * args.scale[0] + args.base[i % args.streams];
+    args.pre[i] = static_cast<float>(Sigmoid(args.sigmoid, pre) + args.hc_eps);
+  }
+}
+
+void HcCollapse(const HcCollapseArgs& args, ThreadPool&) {
+  for (size_t t = 0; t < args.tokens; ++t) {
+    const float* pre = args.pre + t * args.streams;
+    const float* h = args.h + t * args.streams * args.dim;
+    for (size_t i = 0; i < args.dim; ++i) {
+      double sum = 0;
+      for (size_t s = 0; s < args.streams; ++s) {
+        sum += static_cast<double>(pre[s]) * h[s * args.dim + i];
+      }
+      args.x[t * args.dim + i] = static_cast<float>(sum);
+    }
+  }
+}
+
+void HcExpand(const HcExpandArgs& args, ThreadPool&) {
+  const size_t streams = args.streams;
+  std::vector<double> old(streams);
+  for (size_t t = 0; t < args.tokens; ++t) {
+    const float* post = args.post + t * streams;
+    const float* comb = args.comb + t * streams * streams;
+    float* h = args.h + t * streams * args.dim;
+    for (size_t i = 0; i < args.dim; ++i) {
+      const double y = args.y[t * args.dim + i];
+      for (size_t j = 0; j < streams; ++j) old[j] = h[j * args.dim + i];
+      for (size_t k = 0; k < streams; ++k) {
+        double sum = post[k] * y;
+        for (size_t j = 0; j < streams; ++j) {
+          sum += comb[j * streams + k] * old[j];
+        }
+        h[k * args.dim + i] = static_cast<float>(sum);
+      }
+    }
+  }
+}
+
+}  // namespace ecphory::ref

@@ -1,0 +1,25 @@
+#include "ops/matmul.h"
+
+#include <vector>
+
+#include "ops/ref/math.h"
+#include "ops/ref/ref_ops.h"
+
+namespace ecphory::ref {
+
+void Matmul(const MatmulArgs& args, ThreadPool&) {
+  const size_t in = args.weight.cols;
+  const size_t out = args.weight.rows;
+  const size_t x_stride = args.x_stride != 0 ? args.x_stride : in;
+  const size_t y_stride = args.y_stride != 0 ? args.y_stride : out;
+  std::vector<float> row(in);
+  for (size_t o = 0; o < out; ++o) {
+    DequantizeRow(args.weight, o, row.data());
+    for (size_t t = 0; t < args.tokens; ++t) {
+      const double sum = Dot(row.data(), args.x + t * x_stride, in);
+      args.y[t * y_stride + o] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace ecphory::ref

@@ -1,0 +1,31 @@
+#include "ops/ref/ref_ops.h"
+
+namespace ecphory {
+
+const Ops& RefOps() {
+  static constexpr Ops kOps = {
+      .name = "ref",
+      .embed = ref::Embed,
+      .rms_norm = ref::RmsNorm,
+      .matmul = ref::Matmul,
+      .hc_mix = ref::HcMix,
+      .hc_head = ref::HcHead,
+      .hc_collapse = ref::HcCollapse,
+      .hc_expand = ref::HcExpand,
+      .rope = ref::Rope,
+      .store_rows = ref::StoreRows,
+      .round_rows = ref::RoundRows,
+      .round_bf16 = ref::RoundBf16,
+      .pool_groups = ref::PoolGroups,
+      .attention = ref::Attention,
+      .index_scores = ref::IndexScores,
+      .candidate_blocks = ref::CandidateBlocks,
+      .select_topk = ref::SelectTopk,
+      .router = ref::Router,
+      .experts = ref::Experts,
+      .engram_gate = ref::EngramGate,
+  };
+  return kOps;
+}
+
+}  // namespace ecphory
