@@ -1,0 +1,21 @@
+// config.json as a source of named values.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ecphory/status.h"
+#include "model/config_reader.h"
+
+namespace ecphory {
+
+// The text of a released config.json: keys are looked up in `text_config`
+// first, when there is one, then at the top.
+Result<std::unique_ptr<KeySource>> ParseJsonKeys(const std::string& text,
+                                                 const std::string& where);
+
+// bos_token_id and eos_token_id (a list counts as its first entry), when
+// present.
+void ReadSpecialTokens(FieldReader* fields, ModelConfig* config);
+
+}  // namespace ecphory

@@ -1,0 +1,106 @@
+// Definitions behind test_models.h; compiled into this folder's test program.
+#include "model/test_models.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace ecphory::test {
+
+namespace {
+
+[[noreturn]] void Die(const std::string& what, const std::string& path) {
+  std::fprintf(stderr, "%s: %s\n", path.c_str(), what.c_str());
+  std::abort();
+}
+
+}  // namespace
+
+std::string GoldenDir(const std::string& model) {
+  return std::string(ECPHORY_TEST_DATA) + "/golden/v41/" + model;
+}
+
+std::string TrainerDir() {
+  return std::string(ECPHORY_TEST_DATA) + "/data/trainer";
+}
+
+std::string ReadFileOrDie(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) Die("cannot open", path);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+void WriteFileOrDie(const std::string& path, const std::string& bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  if (!out) Die("cannot write", path);
+}
+
+TempDir::TempDir() {
+  std::string pattern =
+      (std::filesystem::temp_directory_path() / "ecphory_test_XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) Die("mkdtemp failed", pattern);
+  path_ = pattern;
+}
+
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+ModelConfig ReleasedConfig() {
+  ModelConfig c;
+  c.architecture = "deepseek41";
+  c.vocab_size = 129280;
+  c.hidden_size = 5120;
+  c.n_layers = 40;
+  c.n_heads = 64;
+  c.head_dim = 512;
+  c.rope_dim = 64;
+  c.q_lora_rank = 1280;
+  c.o_groups = 8;
+  c.o_lora_rank = 1024;
+  c.sliding_window = 128;
+  c.max_positions = 1048576;
+  c.rms_norm_eps = 1e-20f;
+  c.rope_theta = 10000;
+  c.compress_rope_theta = 160000;
+  c.yarn = {.enabled = true, .factor = 16, .original_max_positions = 65536};
+  c.compress_ratios.assign(2, 0);
+  c.compress_ratios.insert(c.compress_ratios.end(), 18, 2);
+  c.compress_ratios.insert(c.compress_ratios.end(), 20, 1);
+  c.kv_source_layer_ids = {2, 8, 14, 20};
+  c.index_source_layer_ids = {2, 8, 14, 20, 24, 28, 32, 36};
+  c.index_n_heads = 32;
+  c.index_head_dim = 128;
+  c.index_topk = 512;
+  c.candidate_source_layer_id = 20;
+  c.candidate_topk_blocks = 2048;
+  c.candidate_block_size = 8;
+  c.n_experts = 384;
+  c.n_experts_per_token = 6;
+  c.n_shared_experts = 1;
+  c.expert_dim = 2304;
+  c.routed_scaling_factor = 1.5f;
+  c.swiglu_limit = 10;
+  c.hc_mult = 4;
+  c.hc_sinkhorn_iters = 20;
+  c.hc_eps = 1e-6f;
+  c.engram.layer_ids = {1, 14};
+  c.engram.rows = {384006168, 384016682};
+  c.engram.max_ngram = 4;
+  c.engram.heads = 8;
+  c.engram.head_dim = 256;
+  c.engram.vocab_size = 16000000;
+  c.engram.compressed_vocab_size = 99092;
+  c.engram.pad_token_id = 2;
+  c.bos_token_id = 0;
+  c.eos_token_id = 1;
+  c.image_token_id = 129264;
+  return c;
+}
+
+}  // namespace ecphory::test
