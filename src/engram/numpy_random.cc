@@ -84,8 +84,8 @@ void NumpyGenerator::Step() {
 
 uint64_t NumpyGenerator::Next64() {
   Step();
-  const uint64_t folded = static_cast<uint64_t>(state_ >> 64) ^
-                          static_cast<uint64_t>(state_);
+  const uint64_t folded =
+      static_cast<uint64_t>(state_ >> 64) ^ static_cast<uint64_t>(state_);
   return std::rotr(folded, static_cast<int>(state_ >> 122));
 }
 
