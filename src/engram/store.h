@@ -30,8 +30,8 @@ struct TableSource {
 };
 
 struct StoreOptions {
-  // Readers that run beside the caller. Random reads of a few hundred bytes
-  // need many in flight to reach a disk's rate.
+  // Readers that run beside the caller, 1..256. Random reads of a few hundred
+  // bytes need many in flight to reach a disk's rate.
   uint32_t io_threads = 4;
 };
 
@@ -42,14 +42,16 @@ struct StoreStats {
   uint64_t rows_read = 0;  // after duplicates in a batch were dropped
   uint64_t bytes_read = 0;
   double read_seconds = 0;  // sum over tickets, submit to last row
-  double wait_seconds = 0;  // time callers stood still in Wait()
+  double wait_seconds = 0;  // time callers spent in Wait()
 };
 
 // A submitted lookup. 0 is no ticket.
 using Ticket = uint64_t;
 
-// Thread-safe; several lookups may be under way. No thread is created and the
-// steady state allocates nothing per lookup.
+// Thread-safe; several lookups may be under way and are served in the order of
+// Submit. Readers sleep when there is nothing to read. No thread is created
+// and nothing is allocated per lookup once the buffers have grown to the size
+// in use.
 class Store {
  public:
   // Refuses: a table that ends outside its file, a width that is no multiple of
@@ -57,20 +59,26 @@ class Store {
   // table must never run as another model).
   static Result<std::unique_ptr<Store>> Open(std::vector<TableSource> tables,
                                              const StoreOptions& options);
+  // Lookups may be open: their reads under way end first, the rest is dropped.
+  // Every `out` must stay valid until then; no call may be running.
   ~Store();
 
   size_t tables() const;
   const TableSource& table(size_t index) const;
 
   // Starts reading rows[i] of `table` into out[i * width .. ). `rows` is
-  // copied; `out` must stay valid until Wait or Cancel returned. A row number
-  // outside the table is reported by Wait.
+  // copied; `out` must stay valid until Wait or Cancel returned. A row or table
+  // that does not exist is reported by Wait.
   Ticket Submit(size_t table, std::span<const uint64_t> rows, float* out);
+  // Whether Wait would return at once.
   bool Ready(Ticket ticket) const;
-  // Blocks until the lookup is done and forgets the ticket. Errors name table
-  // and row. Every ticket needs exactly one Wait or Cancel.
+  // Returns when the lookup is done and forgets the ticket; the calling thread
+  // reads rows that no reader took yet, then sleeps. Errors name table and row
+  // (of several broken rows, the lowest); `out` is then unspecified. Every
+  // ticket needs exactly one Wait or Cancel.
   Status Wait(Ticket ticket);
-  // Waits for reads under way and forgets the ticket.
+  // Drops the rows that no reader took yet, waits for the others and forgets
+  // the ticket.
   void Cancel(Ticket ticket);
 
   StoreStats stats() const;

@@ -1,0 +1,66 @@
+#include "engram/lookup.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/quote.h"
+
+namespace ecphory::engram {
+
+namespace {
+// Requests whose buffers are kept for the next lookup: 1 MiB.
+constexpr size_t kKeptRequests = 1 << 16;
+}  // namespace
+
+Status Lookup::Prepare(const TableReader& table, std::span<const uint64_t> rows,
+                       float* out) {
+  table_ = &table;
+  out_ = out;
+  requests_.clear();
+  groups_.clear();
+  for (size_t i = 0; i < rows.size(); ++i) requests_.push_back({rows[i], i});
+  std::sort(requests_.begin(), requests_.end(),
+            [](const Request& a, const Request& b) { return a.row < b.row; });
+  const TableSource& source = table.source();
+  if (!requests_.empty() && requests_.back().row >= source.rows) {
+    return OutOfRange(
+        "table %s: row %" PRIu64 " was asked for, it has %" PRIu64 " rows",
+        Quoted(source.name).c_str(), requests_.back().row, source.rows);
+  }
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (i == 0 || requests_[i].row != requests_[i - 1].row) {
+      groups_.push_back(i);
+    }
+  }
+  return {};
+}
+
+Status Lookup::Read(size_t begin, size_t end, std::span<uint8_t> scratch,
+                    size_t* done) const {
+  for (*done = 0; begin + *done < end; ++*done) {
+    ECPHORY_RETURN_IF_ERROR(ReadGroup(begin + *done, scratch));
+  }
+  return {};
+}
+
+Status Lookup::ReadGroup(size_t group, std::span<uint8_t> scratch) const {
+  const size_t width = table_->source().width;
+  const size_t first = groups_[group];
+  const size_t last =
+      group + 1 < groups_.size() ? groups_[group + 1] : requests_.size();
+  float* values = out_ + requests_[first].place * width;
+  ECPHORY_RETURN_IF_ERROR(
+      table_->ReadRow(requests_[first].row, scratch, values));
+  for (size_t i = first + 1; i < last; ++i) {
+    std::copy_n(values, width, out_ + requests_[i].place * width);
+  }
+  return {};
+}
+
+void Lookup::Trim() {
+  if (requests_.capacity() <= kKeptRequests) return;
+  requests_ = {};
+  groups_ = {};
+}
+
+}  // namespace ecphory::engram

@@ -1,0 +1,420 @@
+#include "engram/store.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "engram/store_testing.h"
+#include "io/fault_file.h"
+#include "io/test_directory.h"
+
+namespace ecphory::engram {
+namespace {
+
+constexpr TableCodec kCodecs[] = {TableCodec::kRow264,
+                                  TableCodec::kReleasedPair, TableCodec::kBf16};
+
+std::unique_ptr<Store> OpenStore(std::vector<TableSource> tables,
+                                 uint32_t io_threads = 4) {
+  auto store = Store::Open(std::move(tables), {io_threads});
+  EXPECT_TRUE(store.ok()) << store.status().ToString();
+  return store.ok() ? std::move(store).value() : nullptr;
+}
+
+void ExpectRefused(TableSource table, const std::string& part) {
+  const auto store = Store::Open({std::move(table)}, {});
+  ASSERT_FALSE(store.ok()) << "accepted, expected: " << part;
+  EXPECT_NE(store.status().message().find(part), std::string::npos)
+      << store.status().ToString();
+}
+
+void ExpectError(const Status& status, StatusCode code,
+                 const std::string& part) {
+  EXPECT_EQ(status.code(), code) << status.ToString();
+  EXPECT_NE(status.message().find(part), std::string::npos)
+      << status.ToString();
+}
+
+std::vector<uint64_t> RandomRows(uint64_t table_rows, size_t count,
+                                 uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::vector<uint64_t> rows(count);
+  for (uint64_t& row : rows) row = rng() % table_rows;
+  return rows;
+}
+
+// Looks `rows` up and holds every value to the table's own.
+void ExpectRows(Store* store, size_t index, const TestTable& table,
+                std::span<const uint64_t> rows) {
+  std::vector<float> out(rows.size() * table.width());
+  const Status status = store->Wait(store->Submit(index, rows, out.data()));
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<float> expected = table.Row(rows[i]);
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                           out.begin() + i * table.width()))
+        << "row " << rows[i] << " at " << i;
+  }
+}
+
+TEST(Store, ReadsEveryCodecInAnyOrder) {
+  for (TableCodec codec : kCodecs) {
+    SCOPED_TRACE(TableCodecName(codec));
+    const TestTable table(codec, 500, 96);
+    const auto store = OpenStore({table.Source()});
+    ExpectRows(store.get(), 0, table, std::vector<uint64_t>{499, 0, 7, 7, 3});
+    ExpectRows(store.get(), 0, table, RandomRows(500, 3000, 1));
+    ExpectRows(store.get(), 0, table, {});
+  }
+}
+
+TEST(Store, SeveralTablesOfDifferentWidths) {
+  const TestTable a(TableCodec::kRow264, 40, 256, "a");
+  const TestTable b(TableCodec::kReleasedPair, 60, 32, "b");
+  const auto store = OpenStore({a.Source(), b.Source()});
+  EXPECT_EQ(store->tables(), 2u);
+  EXPECT_EQ(store->table(1).name, "b");
+  ExpectRows(store.get(), 1, b, RandomRows(60, 100, 1));
+  ExpectRows(store.get(), 0, a, RandomRows(40, 100, 2));
+}
+
+TEST(Store, RowsLieAtTheOffsetsGiven) {
+  const TestTable table(TableCodec::kReleasedPair, 50, 64);
+  TableSource source = table.Source();
+  source.file = MakeMemoryFile("codes", Prepend(1000, table.main_bytes()));
+  source.offset = 1000;
+  source.scale_file = MakeMemoryFile("scales", Prepend(7, table.scale_bytes()));
+  source.scale_offset = 7;
+  const auto store = OpenStore({source});
+  ExpectRows(store.get(), 0, table, RandomRows(50, 100, 3));
+}
+
+TEST(Store, CountsWhatItReads) {
+  const TestTable table(TableCodec::kReleasedPair, 500, 64);
+  const auto store = OpenStore({table.Source()});
+  ExpectRows(store.get(), 0, table, std::vector<uint64_t>{5, 9, 5, 5, 200, 9});
+  ExpectRows(store.get(), 0, table, std::vector<uint64_t>{5});
+  StoreStats stats = store->stats();
+  EXPECT_EQ(stats.lookups, 2u);
+  EXPECT_EQ(stats.rows, 7u);
+  EXPECT_EQ(stats.rows_read, 4u);  // duplicates of one lookup are read once
+  EXPECT_EQ(stats.bytes_read, 4u * (64 + 2));
+  EXPECT_GT(stats.read_seconds, 0);
+  EXPECT_GT(stats.wait_seconds, 0);
+  store->ResetStats();
+  stats = store->stats();
+  EXPECT_EQ(stats.lookups + stats.rows + stats.rows_read + stats.bytes_read,
+            0u);
+  EXPECT_EQ(stats.read_seconds + stats.wait_seconds, 0);
+}
+
+TEST(Store, ManyThreadsShareOneStore) {
+  const TestTable a(TableCodec::kRow264, 300, 64);
+  const TestTable b(TableCodec::kBf16, 200, 32);
+  const auto store = OpenStore({a.Source(), b.Source()}, 3);
+  std::vector<std::thread> callers;
+  for (uint32_t caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (uint32_t i = 0; i < 50; ++i) {
+        const auto rows_a = RandomRows(300, 48, caller * 100 + i);
+        const auto rows_b = RandomRows(200, i, caller * 100 + i);
+        std::vector<float> early(rows_a.size() * 64);
+        const Ticket ticket = store->Submit(0, rows_a, early.data());
+        ExpectRows(store.get(), 1, b, rows_b);
+        if (i % 5 == 0) {
+          store->Cancel(ticket);
+        } else {
+          EXPECT_TRUE(store->Wait(ticket).ok());
+          EXPECT_EQ(early[0], a.Row(rows_a[0])[0]);
+        }
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST(Store, ReadyTurnsTrueWithoutAWait) {
+  const TestTable table(TableCodec::kRow264, 100, 32);
+  const auto file = std::make_shared<GateFile>(table.Source().file);
+  const auto store = OpenStore({table.Source(file)}, 2);
+  std::vector<float> out(64 * 32);
+  file->Close();
+  const Ticket ticket = store->Submit(0, RandomRows(100, 64, 4), out.data());
+  EXPECT_FALSE(store->Ready(ticket));
+  file->Open();
+  while (!store->Ready(ticket)) std::this_thread::yield();
+  EXPECT_TRUE(store->Wait(ticket).ok());
+}
+
+TEST(Store, EveryReaderTakesPartInALookup) {
+  const TestTable table(TableCodec::kRow264, 100, 32);
+  const auto file = std::make_shared<GateFile>(table.Source().file);
+  const auto store = OpenStore({table.Source(file)}, 5);
+  std::vector<float> out(64 * 32);
+  file->Close();
+  const Ticket ticket = store->Submit(0, RandomRows(100, 64, 5), out.data());
+  EXPECT_TRUE(file->AwaitReaders(5));
+  file->Open();
+  EXPECT_TRUE(store->Wait(ticket).ok());
+}
+
+TEST(Store, AWaitingThreadNeedsNoReader) {
+  const TestTable slow(TableCodec::kRow264, 100, 32);
+  const TestTable quick(TableCodec::kRow264, 100, 32);
+  const auto file = std::make_shared<GateFile>(slow.Source().file);
+  const auto store = OpenStore({slow.Source(file), quick.Source()}, 1);
+  std::vector<float> out(64 * 32);
+  file->Close();
+  const Ticket ticket = store->Submit(0, RandomRows(100, 64, 6), out.data());
+  EXPECT_TRUE(file->AwaitReaders(1));  // the only reader is held up
+  ExpectRows(store.get(), 1, quick, RandomRows(100, 64, 7));
+  file->Open();
+  EXPECT_TRUE(store->Wait(ticket).ok());
+}
+
+TEST(Store, CancelDropsWhatNobodyTook) {
+  const TestTable table(TableCodec::kRow264, 500, 32);
+  const auto file = std::make_shared<GateFile>(table.Source().file);
+  const auto store = OpenStore({table.Source(file)}, 2);
+  std::vector<float> out(400 * 32);
+  file->Close();
+  const Ticket ticket = store->Submit(0, RandomRows(500, 400, 8), out.data());
+  EXPECT_TRUE(file->AwaitReaders(2));
+  std::thread opener([&] { file->Open(); });
+  store->Cancel(ticket);
+  opener.join();
+  EXPECT_LE(store->stats().rows_read, 2u * 32);
+  ExpectRows(store.get(), 0, table, RandomRows(500, 64, 9));
+  ExpectError(store->Wait(ticket), StatusCode::kInvalidArgument, "ticket");
+}
+
+TEST(Store, DestructionEndsLookupsUnderWay) {
+  const TestTable table(TableCodec::kRow264, 500, 32);
+  const auto file = std::make_shared<GateFile>(table.Source().file);
+  std::vector<float> out(2 * 400 * 32);
+  auto store = OpenStore({table.Source(file)}, 2);
+  file->Close();
+  store->Submit(0, RandomRows(500, 400, 10), out.data());
+  store->Submit(0, RandomRows(500, 400, 11), out.data() + 400 * 32);
+  EXPECT_TRUE(file->AwaitReaders(2));
+  std::thread opener([&] { file->Open(); });
+  store.reset();
+  opener.join();
+}
+
+TEST(Store, EveryTicketIsWaitedForOnce) {
+  const TestTable table(TableCodec::kRow264, 50, 32);
+  const auto store = OpenStore({table.Source()});
+  float out[32];
+  const uint64_t row = 3;
+  const Ticket ticket = store->Submit(0, {&row, 1}, out);
+  EXPECT_NE(ticket, 0u);
+  EXPECT_TRUE(store->Wait(ticket).ok());
+  ExpectError(store->Wait(ticket), StatusCode::kInvalidArgument, "ticket");
+  ExpectError(store->Wait(0), StatusCode::kInvalidArgument, "ticket 0");
+  EXPECT_TRUE(store->Ready(ticket));
+  store->Cancel(ticket);
+}
+
+TEST(Store, RowsAndTablesThatDoNotExist) {
+  const TestTable table(TableCodec::kRow264, 50, 32, "blk.1.engram_embd");
+  const auto store = OpenStore({table.Source()});
+  std::vector<float> out(3 * 32);
+  for (uint64_t bad : {uint64_t{50}, UINT64_MAX}) {
+    const std::vector<uint64_t> rows = {1, bad, 2};
+    ExpectError(store->Wait(store->Submit(0, rows, out.data())),
+                StatusCode::kOutOfRange,
+                "table 'blk.1.engram_embd': row " + std::to_string(bad));
+  }
+  const uint64_t row = 0;
+  ExpectError(store->Wait(store->Submit(1, {&row, 1}, out.data())),
+              StatusCode::kInvalidArgument, "table 1");
+  ExpectRows(store.get(), 0, table, std::vector<uint64_t>{49, 0});
+}
+
+TEST(Store, ABrokenRowIsNamed) {
+  for (TableCodec codec : {TableCodec::kRow264, TableCodec::kReleasedPair}) {
+    for (const auto& [value, byte] :
+         {std::pair(0, uint8_t{0x7f}), std::pair(63, uint8_t{0xff}),
+          std::pair(64, uint8_t{0xff})}) {  // codes, and the first scale
+      TestTable table(codec, 1000, 64, "t");
+      // Not among the sampled rows; of two broken ones the lower is named.
+      table.SetByte(700, value, byte);
+      table.SetByte(701, value, byte);
+      const auto store = OpenStore({table.Source()});
+      const std::vector<uint64_t> rows = {701, 999, 702, 700, 0, 700};
+      std::vector<float> out(rows.size() * 64);
+      for (int trial = 0; trial < 20; ++trial) {
+        ExpectError(store->Wait(store->Submit(0, rows, out.data())),
+                    StatusCode::kCorrupt, "table 't', row 700 at offset");
+      }
+      ExpectRows(store.get(), 0, table, std::vector<uint64_t>{699, 702});
+    }
+  }
+}
+
+TEST(Store, AReadErrorIsNamedAndDoesNotStick) {
+  const TestTable table(TableCodec::kRow264, 1000, 64, "t");
+  const uint64_t row_bytes = 66;
+  FaultPlan plan;
+  plan.bad_begin = 700 * row_bytes;
+  plan.bad_end = plan.bad_begin + 1;
+  const auto store =
+      OpenStore({table.Source(MakeFaultFile(table.Source().file, plan))});
+  const auto rows = RandomRows(700, 300, 12);
+  std::vector<uint64_t> with_bad = rows;
+  with_bad[150] = 700;
+  std::vector<float> out(rows.size() * 64);
+  ExpectError(store->Wait(store->Submit(0, with_bad, out.data())),
+              StatusCode::kIoError, "table 't', row 700");
+  ExpectRows(store.get(), 0, table, rows);
+}
+
+TEST(Store, AFileThatShrinksIsAnError) {
+  const TestTable table(TableCodec::kReleasedPair, 1000, 64, "t");
+  TableSource source = table.Source();
+  FaultPlan plan;
+  plan.truncated_at = 999 * 2 + 1;  // inside the last row's scales
+  source.scale_file = MakeFaultFile(source.scale_file, plan);
+  ExpectRefused(source, "table 't', row 999");
+}
+
+TEST(Store, SlowReadsOfManyLookups) {
+  const TestTable table(TableCodec::kRow264, 400, 32);
+  FaultPlan plan;
+  plan.delay = std::chrono::microseconds(50);
+  const auto file = MakeFaultFile(table.Source().file, plan);
+  const auto store = OpenStore({table.Source(file)}, 8);
+  std::vector<Ticket> tickets;
+  std::vector<std::vector<float>> outs;
+  for (uint32_t i = 0; i < 10; ++i) {
+    outs.emplace_back(24 * 32);
+    tickets.push_back(
+        store->Submit(0, RandomRows(400, 24, i), outs.back().data()));
+  }
+  for (uint32_t i = 10; i-- > 0;) {  // in another order than submitted
+    ASSERT_TRUE(store->Wait(tickets[i]).ok());
+    EXPECT_EQ(outs[i][32], table.Row(RandomRows(400, 24, i)[1])[0]);
+  }
+}
+
+TEST(StoreOpen, RefusesTablesThatEndOutsideTheirFile) {
+  const TestTable table(TableCodec::kRow264, 100, 64, "t");
+  std::vector<uint8_t> bytes = table.main_bytes();
+  TableSource source = table.Source();
+  source.offset = 1;
+  ExpectRefused(source, "table 't': 100 rows of 66 bytes from offset 1");
+  source.offset = UINT64_MAX;
+  ExpectRefused(source, "reach past the end");
+  source.offset = 0;
+  source.rows = UINT64_MAX / 66 + 1;
+  ExpectRefused(source, "reach past the end");
+  bytes.pop_back();  // inside the last row
+  ExpectRefused(table.Source(MakeMemoryFile("short", bytes)),
+                "short: table 't': 100 rows");
+}
+
+TEST(StoreOpen, RefusesScalesThatEndOutsideTheirFile) {
+  const TestTable table(TableCodec::kReleasedPair, 100, 64, "t");
+  TableSource source = table.Source();
+  std::vector<uint8_t> scales = table.scale_bytes();
+  scales.pop_back();
+  source.scale_file = MakeMemoryFile("scales", scales);
+  ExpectRefused(source, "scales: table 't': 100 rows of 2 bytes");
+  source.scale_file = nullptr;
+  ExpectRefused(source, "no file is given");
+  source.file = nullptr;
+  ExpectRefused(source, "no file is given");
+}
+
+TEST(StoreOpen, RefusesShapesAndOptionsOutOfRange) {
+  const TestTable table(TableCodec::kRow264, 100, 64, "t");
+  for (uint32_t width : {0u, 33u, 1u << 17, UINT32_MAX}) {
+    TableSource source = table.Source();
+    source.width = width;
+    ExpectRefused(source, "rows of " + std::to_string(width) + " values");
+  }
+  TableSource source = table.Source();
+  source.rows = 0;
+  ExpectRefused(source, "has no rows");
+  EXPECT_FALSE(Store::Open({table.Source()}, {0}).ok());
+  EXPECT_FALSE(Store::Open({table.Source()}, {257}).ok());
+}
+
+TEST(StoreOpen, RefusesATableOfZeros) {
+  for (TableCodec codec : kCodecs) {
+    const TestTable table(codec, 1000, 32, "t");
+    TableSource source = table.Source();
+    source.file = MakeMemoryFile(
+        "zeros", std::vector<uint8_t>(table.main_bytes().size()));
+    if (codec == TableCodec::kReleasedPair) {
+      source.scale_file = MakeMemoryFile(
+          "zeros", std::vector<uint8_t>(table.scale_bytes().size()));
+    }
+    ExpectRefused(source, "zeros: table 't': all 32 sampled rows");
+  }
+}
+
+TEST(StoreOpen, ATableWithSomeRowsOfZerosIsFine) {
+  TestTable table(TableCodec::kRow264, 100, 32);
+  for (uint64_t row = 1; row < 100; ++row) {
+    for (size_t i = 0; i < 33; ++i) table.SetByte(row, i, 0);
+  }
+  const auto store = OpenStore({table.Source()});
+  ExpectRows(store.get(), 0, table, std::vector<uint64_t>{0, 50});
+}
+
+TEST(StoreOpen, RefusesABrokenSample) {
+  for (uint64_t row : {0, 99}) {  // always sampled
+    TestTable table(TableCodec::kRow264, 100, 32, "t");
+    table.SetByte(row, 32, 255);
+    ExpectRefused(table.Source(), "row " + std::to_string(row));
+  }
+}
+
+// Writes `bytes` at `offset` of a sparse file.
+bool WriteAt(int fd, uint64_t offset, std::span<const uint8_t> bytes) {
+  return ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+TEST(StoreLarge, RowsOnBothSidesOfByte2To32) {
+  constexpr uint64_t kRowBytes = 264, kRows = 16'268'818;
+  // Row 16,268,815 straddles byte 2^32, row 16,268,816 begins behind it.
+  static_assert(16'268'815 * kRowBytes < (uint64_t{1} << 32));
+  static_assert(16'268'816 * kRowBytes > (uint64_t{1} << 32));
+  const TestTable small(TableCodec::kRow264, 4, 256, "t");
+  const TestDirectory directory;
+  const std::string path = directory / "table";
+  const int fd = ::open(path.c_str(), O_CREAT | O_RDWR, 0600);
+  ASSERT_GE(fd, 0);
+  bool written = ::ftruncate(fd, static_cast<off_t>(kRows * kRowBytes)) == 0;
+  for (uint64_t i = 0; i < 4; ++i) {  // the last four rows
+    written =
+        written && WriteAt(fd, (kRows - 4 + i) * kRowBytes, small.RowBytes(i));
+  }
+  ::close(fd);
+  if (!written) GTEST_SKIP() << "no room for a sparse file of 4.3 GB";
+
+  TableSource source = small.Source(*OpenFile(path));
+  source.rows = kRows;
+  const auto store = OpenStore({source});
+  std::vector<float> out(4 * 256);
+  const std::vector<uint64_t> rows = {16'268'817, 16'268'816, 16'268'815,
+                                      16'268'814};
+  ASSERT_TRUE(store->Wait(store->Submit(0, rows, out.data())).ok());
+  for (size_t i = 0; i < 4; ++i) {
+    const std::vector<float> expected = small.Row(3 - i);
+    EXPECT_TRUE(
+        std::equal(expected.begin(), expected.end(), out.begin() + i * 256))
+        << "row " << rows[i];
+  }
+}
+
+}  // namespace
+}  // namespace ecphory::engram
