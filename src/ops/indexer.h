@@ -37,7 +37,7 @@ struct CandidateBlocksArgs {
   size_t tokens = 0;
   size_t groups = 0;
   size_t block_size = 0;
-  size_t top_blocks = 0;  // >= 1
+  size_t top_blocks = 0;    // >= 1
   uint8_t* mask = nullptr;  // [tokens, ceil(groups / block_size)]
 };
 

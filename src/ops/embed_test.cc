@@ -1,0 +1,46 @@
+#include "ops/embed.h"
+
+#include "ops/testing.h"
+#include "ops/weights_testing.h"
+
+namespace ecphory {
+namespace {
+
+class EmbedTest : public OpTest {};
+ECPHORY_INSTANTIATE_OP_TEST(EmbedTest);
+
+TEST_P(EmbedTest, CopiesTheExactRowToEveryStream) {
+  constexpr size_t kVocab = 37;
+  Random random(2);
+  const std::vector<int32_t> tokens = {0, 36, 5, 5, 31, 32, 7};
+  for (const WeightFormat format : kWeightFormats) {
+    for (const size_t dim : {1, 7, 32, 33, 96}) {
+      if (!HasRowsOf(format, dim)) continue;
+      const PackedMatrix table = RandomMatrix(format, kVocab, dim, random);
+      for (const size_t streams : {1, 2, 4, 5, 16}) {
+        for (const size_t threads : {1, 2, 3}) {
+          GuardedArray<float> h(tokens.size() * streams * dim);
+          ops().embed({.table = table.view,
+                       .tokens = tokens.data(),
+                       .n_tokens = tokens.size(),
+                       .streams = streams,
+                       .h = h.data()},
+                      Pool(threads));
+          std::vector<float> expected;
+          for (const int32_t token : tokens) {
+            const float* row =
+                table.values.data() + static_cast<size_t>(token) * dim;
+            for (size_t s = 0; s < streams; ++s) {
+              expected.insert(expected.end(), row, row + dim);
+            }
+          }
+          EXPECT_TRUE(SameBits(expected, h))
+              << WeightFormatName(format) << " dim " << dim;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ecphory

@@ -1,0 +1,165 @@
+#include "ops/matmul.h"
+
+#include "ops/testing.h"
+#include "ops/weights_testing.h"
+
+namespace ecphory {
+namespace {
+
+class MatmulTest : public OpTest {};
+ECPHORY_INSTANTIATE_OP_TEST(MatmulTest);
+
+std::vector<Expected> ExpectedProduct(const PackedMatrix& w, const float* x,
+                                      size_t tokens, size_t x_stride) {
+  const size_t out = w.view.rows;
+  const size_t in = w.view.cols;
+  std::vector<Expected> y(tokens * out);
+  for (size_t t = 0; t < tokens; ++t) {
+    for (size_t o = 0; o < out; ++o) {
+      for (size_t i = 0; i < in; ++i) {
+        y[t * out + o].Add(static_cast<double>(w.values[o * in + i]) *
+                           x[t * x_stride + i]);
+      }
+    }
+  }
+  return y;
+}
+
+class MatmulShapes : public MatmulTest {
+ protected:
+  void Check(WeightFormat format, size_t out, size_t in, size_t tokens,
+             size_t first_row) {
+    const PackedMatrix w = RandomMatrix(format, out, in, random_, first_row);
+    const GuardedArray<float> x = random_.Array(tokens * in);
+    const auto expected = ExpectedProduct(w, x.data(), tokens, in);
+    for (const size_t threads : {1, 2, 3}) {
+      GuardedArray<float> y(tokens * out);
+      ops().matmul(
+          {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
+          Pool(threads));
+      EXPECT_TRUE(AllClose(expected, y.data(), SumBound(in)))
+          << WeightFormatName(format) << " [" << out << ", " << in << "] x "
+          << tokens << ", first row " << first_row << ", " << threads
+          << " threads";
+    }
+  }
+
+  Random random_{4};
+};
+ECPHORY_INSTANTIATE_OP_TEST(MatmulShapes);
+
+TEST_P(MatmulShapes, EveryFormatAndLength) {
+  for (const WeightFormat format : kWeightFormats) {
+    for (const size_t in : kDims) {
+      if (HasRowsOf(format, in)) Check(format, 5, in, 3, 0);
+    }
+    for (const size_t in : {64, 96, 160, 224}) Check(format, 5, in, 3, 0);
+  }
+}
+
+TEST_P(MatmulShapes, EveryFormatAndRowCount) {
+  for (const WeightFormat format : kWeightFormats) {
+    for (const size_t out : {1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 67, 127}) {
+      Check(format, out, 64, 2, 0);
+    }
+  }
+}
+
+TEST_P(MatmulShapes, EveryFormatAndTokenCount) {
+  for (const WeightFormat format : kWeightFormats) {
+    for (const size_t tokens :
+         {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 65}) {
+      Check(format, 19, 96, tokens, 0);
+    }
+  }
+}
+
+TEST_P(MatmulShapes, ViewsKeepTheirTilePhase) {
+  for (const WeightFormat format : kWeightFormats) {
+    for (const size_t first_row : {1, 20, 31, 32, 45}) {
+      Check(format, 40, 64, 2, first_row);
+    }
+  }
+  Check(WeightFormat::kFp8Tile32, 40, 45, 3, 20);
+}
+
+TEST_P(MatmulTest, LiteralCase) {
+  const GuardedArray<float> weights = {1, 2, 3, 4, 5, 6};
+  const Matrix w{.format = WeightFormat::kF32,
+                 .rows = 2,
+                 .cols = 3,
+                 .data = reinterpret_cast<const uint8_t*>(weights.data())};
+  const GuardedArray<float> x = {1, 10, 100, -1, 0, 1};
+  GuardedArray<float> y(4);
+  ops().matmul({.weight = w, .x = x.data(), .y = y.data(), .tokens = 2},
+               Pool(1));
+  EXPECT_EQ((std::vector<float>{321, 654, 2, 2}), y.Copy());
+}
+
+TEST_P(MatmulTest, StridesLeaveTheGapsAlone) {
+  constexpr size_t kIn = 64;
+  constexpr size_t kOut = 19;
+  constexpr size_t kTokens = 5;
+  constexpr size_t kXStride = kIn + 5;
+  constexpr size_t kYStride = kOut + 3;
+  Random random(5);
+  for (const WeightFormat format : kWeightFormats) {
+    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random);
+    // The last row of either ends at the guard page.
+    GuardedArray<float> x((kTokens - 1) * kXStride + kIn);
+    for (size_t t = 0; t < kTokens; ++t) {
+      for (size_t i = 0; i < kIn; ++i) x[t * kXStride + i] = random.Signed();
+    }
+    GuardedArray<float> y((kTokens - 1) * kYStride + kOut);
+    ops().matmul({.weight = w.view,
+                  .x = x.data(),
+                  .y = y.data(),
+                  .tokens = kTokens,
+                  .x_stride = kXStride,
+                  .y_stride = kYStride},
+                 Pool(2));
+    const auto expected = ExpectedProduct(w, x.data(), kTokens, kXStride);
+    for (size_t t = 0; t < kTokens; ++t) {
+      const std::vector<Expected> row(expected.begin() + t * kOut,
+                                      expected.begin() + (t + 1) * kOut);
+      EXPECT_TRUE(AllClose(row, y.data() + t * kYStride, SumBound(kIn)))
+          << WeightFormatName(format);
+      for (size_t i = kOut; i < kYStride && t + 1 < kTokens; ++i) {
+        EXPECT_TRUE(std::isnan(y[t * kYStride + i])) << "gap written";
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, ATokensBitsDependOnNothingElse) {
+  constexpr size_t kIn = 160;
+  constexpr size_t kOut = 67;
+  constexpr size_t kTokens = 33;
+  Random random(6);
+  for (const WeightFormat format : kWeightFormats) {
+    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random);
+    const GuardedArray<float> x = random.Array(kTokens * kIn);
+    GuardedArray<float> whole(kTokens * kOut);
+    ops().matmul(
+        {.weight = w.view, .x = x.data(), .y = whole.data(), .tokens = kTokens},
+        Pool(1));
+    for (const size_t chunk : {1, 2, 3, 5, 7, 33}) {
+      for (const size_t threads : {1, 2, 3}) {
+        GuardedArray<float> y(kTokens * kOut);
+        for (size_t t = 0; t < kTokens; t += chunk) {
+          ops().matmul({.weight = w.view,
+                        .x = x.data() + t * kIn,
+                        .y = y.data() + t * kOut,
+                        .tokens = std::min(chunk, kTokens - t)},
+                       Pool(threads));
+        }
+        EXPECT_TRUE(SameBits(whole, y))
+            << WeightFormatName(format) << ", chunks of " << chunk << ", "
+            << threads << " threads";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ecphory
