@@ -1,0 +1,115 @@
+// Everything one sequence remembers: windows, compressed entries, open groups,
+// the n-gram history, and what is needed to step back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ecphory/config.h"
+#include "ecphory/session.h"
+#include "engram/hasher.h"
+#include "tensor/row_codec.h"
+
+namespace ecphory {
+
+// The packed formats a session keeps its rows in; fp32 when the model's
+// rounding steps are switched off.
+struct CacheFormats {
+  RowFormat window = RowFormat::kFp8Block32;
+  RowFormat latent = RowFormat::kFp4Block16;
+  RowFormat index_key = RowFormat::kFp4Block32;
+  static CacheFormats For(bool state_rounding);
+};
+
+// Zero-initialised bytes whose pages the kernel provides on first touch, so
+// that an unused part of a long context costs no memory.
+class LazyBytes {
+ public:
+  LazyBytes() = default;
+  explicit LazyBytes(size_t size);
+  uint8_t* data() { return data_.get(); }
+  const uint8_t* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+  bool ok() const { return size_ == 0 || data_ != nullptr; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const;
+  };
+  std::unique_ptr<uint8_t, Free> data_;
+  size_t size_ = 0;
+};
+
+// Packed rows of one width. Used as a ring (position p in row p % capacity) or
+// as an array.
+struct RowCache {
+  RowFormat format = RowFormat::kF32;
+  size_t dim = 0;
+  size_t row_bytes = 0;
+  uint64_t capacity = 0;
+  LazyBytes bytes;
+
+  RowCache() = default;
+  RowCache(RowFormat format, size_t dim, uint64_t capacity);
+  uint8_t* row(uint64_t index) { return bytes.data() + index * row_bytes; }
+  const uint8_t* row(uint64_t index) const {
+    return bytes.data() + index * row_bytes;
+  }
+};
+
+// What one KV source publishes.
+struct SourceCache {
+  uint32_t layer = 0;
+  uint32_t ratio = 0;
+  RowCache latents;     // [context / ratio]
+  RowCache index_keys;  // [context / ratio]
+  // fp32 kv and gate rows of recent tokens (ratio >= 2): groups still open, and
+  // `chunk` tokens back so that Truncate can reopen one. Empty at ratio 1.
+  RowCache open_kv;  // ring [chunk + ratio]
+  RowCache open_gate;
+};
+
+class SequenceState {
+ public:
+  // kResourceExhausted names the bytes when the caches do not fit.
+  static Result<SequenceState> Create(const ModelConfig& config,
+                                      const SessionOptions& options);
+
+  // Rows of a window ring: W for attention, `chunk` more so that a whole chunk
+  // can be written before it is read, and for stepping back.
+  static uint64_t WindowCapacity(const ModelConfig& config, uint32_t chunk) {
+    return uint64_t{config.sliding_window} + chunk;
+  }
+
+  SourceCache& SourceOf(const ModelConfig& config, uint32_t layer);
+
+  // Rings hold `chunk` tokens more than a step needs, so that is how far back a
+  // sequence can go.
+  uint64_t EarliestTruncation() const;
+  // `position` must be allowed (EarliestTruncation() or more, or 0).
+  void TruncateTo(uint64_t position);
+  // Marks `count` positions from `position` on as written in the rings.
+  void NoteWritten(uint64_t count);
+  uint64_t bytes() const;
+
+  uint64_t context = 0;
+  uint32_t chunk = 0;
+  bool state_rounding = true;
+  uint64_t position = 0;
+  // Highest position ever written since the last reset: what lies `capacity`
+  // rows behind it is gone from the rings.
+  uint64_t written = 0;
+  std::vector<int32_t> tokens;    // [position]
+  std::vector<uint8_t> image;     // [position] 1 = image position
+  std::vector<RowCache> windows;  // [n_layers]
+  std::vector<SourceCache> sources;
+  // Index of the source whose keys were published last (IndexKeys::kVendor),
+  // -1 before the first.
+  int32_t published_keys = -1;
+  engram::History history;
+  std::vector<float> logits;  // [vocab] of the last token, or empty
+};
+
+}  // namespace ecphory

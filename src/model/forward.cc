@@ -1,0 +1,172 @@
+#include "model/forward.h"
+
+#include <algorithm>
+
+namespace ecphory {
+
+// The model on one screen. T tokens of the chunk, H streams, D hidden size.
+Status Forward::RunLayers() {
+  Embed();  // h[T, H, D], all streams alike
+  for (uint32_t i = 0; i < config_.n_layers; ++i) {
+    const LayerWeights& layer = model_.weights->layers[i];
+    ECPHORY_RETURN_IF_ERROR(Engram(i));  // h += gate * memory
+    streams_.Site(layer.hc_attn, [&](float* x, float* y) {
+      Norm(layer.attn_norm, x, tokens());
+      Attention(i, x, y);
+    });
+    ObserveSite(i, "attn");
+    streams_.Site(layer.hc_ffn, [&](float* x, float* y) {
+      Norm(layer.ffn_norm, x, tokens());
+      Moe(i, x, y);
+    });
+    ObserveSite(i, "ffn");
+  }
+  return Logits();
+}
+
+Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
+  chunk_ = &chunk;
+  state_ = state;
+  candidate_groups_ = 0;
+  state->NoteWritten(tokens());
+  for (size_t t = 0; t < tokens(); ++t) {
+    positions_[t] = static_cast<int64_t>(state->position + t);
+  }
+  // Rows depend on token ids alone: ask before the first layer runs.
+  ECPHORY_RETURN_IF_ERROR(SubmitEngramRows());
+  const Status status = RunLayers();
+  CancelEngramRows();
+  if (status.ok()) Commit();
+  return status;
+}
+
+void Forward::Embed() {
+  streams_.Begin(tokens());
+  ops_.embed({.table = model_.weights->embed,
+              .tokens = chunk_->tokens.data(),
+              .n_tokens = tokens(),
+              .streams = config_.hc_mult,
+              .h = streams_.streams()},
+             pool_);
+  Round(streams_.streams(), tokens() * config_.hc_mult * config_.hidden_size);
+}
+
+// Reads the chunk's rows (asked for when the chunk began) and lets each stream
+// decide how much of the memory's value it takes.
+Status Forward::Engram(uint32_t i) {
+  const int index = config_.engram.IndexOfLayer(i);
+  if (index < 0 || !options_.engram) return Status::Ok();
+  ECPHORY_RETURN_IF_ERROR(WaitEngramRows(static_cast<size_t>(index)));
+  const EngramWeights& w = model_.weights->layers[i].engram;
+  Project(w.wkv, engram_[static_cast<size_t>(index)].values.data(), tokens(),
+          engram_kv_.data());  // H keys and a value: [T, (H + 1) * D]
+  ops_.engram_gate({.kv = engram_kv_.data(),
+                    .q_weight = w.q_weight.data(),
+                    .k_weight = w.k_weight.data(),
+                    .shut = chunk_->image.data(),
+                    .tokens = tokens(),
+                    .streams = config_.hc_mult,
+                    .dim = config_.hidden_size,
+                    .eps = config_.rms_norm_eps,
+                    .h = streams_.streams(),
+                    .gate = engram_gate_.data()},
+                   pool_);
+  Round(streams_.streams(), tokens() * config_.hc_mult * config_.hidden_size);
+  Observe(i, "engram.gate", engram_gate_.data(), {tokens(), config_.hc_mult});
+  ObserveStreams(i, "streams_after_engram");
+  return Status::Ok();
+}
+
+// Sliding window plus selected compressed entries; one KV vector per position
+// serves all heads as key and value.
+void Forward::Attention(uint32_t i, const float* x, float* y) {
+  const AttentionWeights& w = model_.weights->layers[i].attn;
+  Observe(i, "attn_in", x, {tokens(), config_.hidden_size});
+
+  Project(w.wq_a, x, tokens(), qr_.data());  // [T, q_lora_rank]
+  Norm(w.q_norm, qr_.data(), tokens());
+  Project(w.wq_b, qr_.data(), tokens(), q_.data());  // [T, n_heads, d]
+  Rope(i, q_.data(), tokens(), config_.n_heads, config_.head_dim,
+       positions_.data());
+
+  Project(w.wkv, x, tokens(), kv_.data());  // [T, d]
+  Norm(w.kv_norm, kv_.data(), tokens());
+  Rope(i, kv_.data(), tokens(), 1, config_.head_dim, positions_.data());
+  StoreWindow(i, kv_.data());  // FP8 rounding
+
+  if (config_.IsKvSource(i)) PublishCompressed(i, x);
+  if (config_.IsIndexSource(i)) SelectCompressed(i, x);
+
+  Attend(i);  // heads_[T, n_heads, d]
+  Rope(i, heads_.data(), tokens(), config_.n_heads, config_.head_dim,
+       positions_.data(), /*inverse=*/true);
+  GroupedOutput(w, y);  // [T, D]
+  Observe(i, "attn_out", y, {tokens(), config_.hidden_size});
+}
+
+// A KV source turns every `ratio` tokens into one latent, from which the
+// group's index key is made as well. Both replace what an earlier source
+// published.
+void Forward::PublishCompressed(uint32_t i, const float* x) {
+  const CompressorWeights& w = model_.weights->layers[i].attn.compressor;
+  SourceCache& source = state_->SourceOf(config_, i);
+  uint64_t first_group = 0;
+  const size_t groups = PoolTokens(w, x, &source, &first_group);
+  if (groups == 0) return;  // the open group waits for its last token
+  Norm(w.norm, latent_.data(), groups);  // [groups, d]
+
+  Project(w.index_wk, latent_.data(), groups, index_key_.data());
+  Norm(w.index_k_norm, index_key_.data(), groups);   // before the latent's rope
+  StoreCompressed(i, &source, first_group, groups);  // rope, FP4 rounding
+}
+
+// An index source chooses which compressed entries each position attends,
+// for itself and the layers up to the next index source.
+void Forward::SelectCompressed(uint32_t i, const float* x) {
+  const IndexerWeights& w = model_.weights->layers[i].attn.indexer;
+  const size_t heads = config_.index_n_heads, dim = config_.index_head_dim;
+  Project(w.wq_b, qr_.data(), tokens(), index_q_.data());
+  Rope(i, index_q_.data(), tokens(), heads, dim, positions_.data());
+  ops_.round_rows(
+      {.x = index_q_.data(),
+       .rows = tokens() * heads,
+       .dim = dim,
+       .format = CacheFormats::For(options_.state_rounding).index_key},
+      pool_);  // FP4 rounding
+  Project(w.weights_proj, x, tokens(), index_w_.data());
+
+  uint64_t groups = 0;
+  const RowCache& keys = KeysFor(i, &groups);
+  SelectFrom(i, keys, groups);  // selected_[T, index_topk]
+  ObserveSelected(i);
+}
+
+// Routed experts and the shared one, summed in fp32.
+void Forward::Moe(uint32_t i, const float* x, float* y) {
+  const MoeWeights& w = model_.weights->layers[i].moe;
+  Observe(i, "ffn_in", x, {tokens(), config_.hidden_size});
+  Route(w, x);  // expert ids and weights
+  ObserveRouter(i);
+  RunExperts(w.experts, expert_ids_.data(), expert_weights_.data(),
+             config_.n_experts_per_token, x, /*accumulate=*/false, y);
+  if (config_.n_shared_experts > 0) {
+    RunExperts({&w.shared, 1}, shared_ids_.data(), shared_weights_.data(), 1, x,
+               /*accumulate=*/true, y);
+  }
+  Round(y, tokens() * config_.hidden_size);
+  Observe(i, "ffn_out", y, {tokens(), config_.hidden_size});
+}
+
+Status Forward::Logits() {
+  if (chunk_->logits == LogitsWanted::kNone && !chunk_->observer) {
+    return Status::Ok();
+  }
+  const float* x = streams_.Final({});  // [T, D]
+  std::copy_n(x, tokens() * config_.hidden_size, hidden_.data());
+  Norm(model_.weights->norm, hidden_.data(), tokens());
+  Observe(config_.n_layers - 1, "final_hidden", hidden_.data(),
+          {tokens(), config_.hidden_size});
+  return EmitLogits();  // head, fp32
+}
+
+}  // namespace ecphory

@@ -1,0 +1,174 @@
+// The forward pass of DeepSeek-V4.1 over one chunk of one sequence.
+//
+// Read forward.cc beside docs/architecture.md: it is the model, once, for every
+// backend. It calls only operators (ops/ops.h) and the Engram store, and
+// allocates nothing per call; forward_steps.cc holds the glue.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ecphory/session.h"
+#include "engram/hasher.h"
+#include "engram/store.h"
+#include "model/caches.h"
+#include "model/hyper_connections.h"
+#include "model/weights.h"
+#include "ops/ops.h"
+
+namespace ecphory {
+
+// What a forward pass reads and never writes; shared by all sessions of a
+// model, and outlives them.
+struct ForwardModel {
+  const ModelConfig* config = nullptr;
+  const Weights* weights = nullptr;
+  const Ops* ops = nullptr;
+  ThreadPool* pool = nullptr;
+  const engram::Hasher* hasher = nullptr;  // null: model without Engram
+  engram::Store* store = nullptr;          // null likewise
+  std::vector<float> inv_freq;             // [rope_dim / 2], ratio 0 layers
+  std::vector<float> inv_freq_compress;    // [rope_dim / 2], all others
+};
+
+// One chunk of tokens to run.
+struct ForwardChunk {
+  std::span<const int32_t> tokens;  // 1 .. SessionOptions::chunk
+  std::span<const uint8_t> image;   // [tokens] 1 = image position
+  LogitsWanted logits = LogitsWanted::kLast;
+  // kAll: logits [count, vocab] of tokens first .. first + count of the chunk.
+  std::function<Status(size_t first, size_t count, std::span<const float>)>
+      on_logits;
+  TensorObserver* observer = nullptr;
+};
+
+// One per session; not thread-safe.
+class Forward {
+ public:
+  // Plans all scratch for chunks of options.chunk tokens.
+  Forward(const ForwardModel& model, const SessionOptions& options);
+  ~Forward();
+  Forward(const Forward&) = delete;
+  Forward& operator=(const Forward&) = delete;
+
+  // Advances `state` by the chunk. On error (a table row that cannot be read,
+  // an observer of logits that refuses) the state's position is unchanged and
+  // the chunk may be run again.
+  Status Run(const ForwardChunk& chunk, SequenceState* state);
+
+  uint64_t engram_rows() const { return engram_rows_; }
+  double engram_wait_seconds() const { return engram_wait_seconds_; }
+
+ private:
+  // The model, in the order of the pass (forward.cc).
+  Status RunLayers();
+  void Embed();
+  Status Engram(uint32_t layer);
+  void Attention(uint32_t layer, const float* x, float* y);
+  void PublishCompressed(uint32_t layer, const float* x);
+  void SelectCompressed(uint32_t layer, const float* x);
+  void Moe(uint32_t layer, const float* x, float* y);
+  Status Logits();
+
+  // Glue (forward_steps.cc).
+  void PlanCompressed();
+  void PlanEngram();
+  Status SubmitEngramRows();
+  Status WaitEngramRows(size_t index);
+  void CancelEngramRows();
+  void StoreWindow(uint32_t layer, const float* kv);
+  size_t PoolTokens(const CompressorWeights& weights, const float* x,
+                    SourceCache* source, uint64_t* first_group);
+  void StoreOpen(const float* x, RowCache* ring);
+  void StoreCompressed(uint32_t layer, SourceCache* source,
+                       uint64_t first_group, size_t groups);
+  const RowCache& KeysFor(uint32_t layer, uint64_t* groups);
+  void SelectFrom(uint32_t layer, const RowCache& keys, uint64_t groups);
+  void SelectTile(uint32_t layer, const RowCache& keys, size_t begin,
+                  size_t end, uint64_t groups);
+  void Attend(uint32_t layer);
+  void GroupedOutput(const AttentionWeights& weights, float* y);
+  void Route(const MoeWeights& weights, const float* x);
+  void RunExperts(std::span<const Expert> experts, const int32_t* ids,
+                  const float* weights, size_t topk, const float* x,
+                  bool accumulate, float* y);
+  Status EmitLogits();
+  void Commit();
+  // y = x * W^T, rounded in bf16 mode.
+  void Project(const Matrix& weight, const float* x, size_t rows, float* y);
+  // x = rms_norm(x, weight), rounded in bf16 mode.
+  void Norm(const std::vector<float>& weight, float* x, size_t rows);
+  void Rope(uint32_t layer, float* x, size_t rows, size_t heads, size_t dim,
+            const int64_t* positions, bool inverse = false);
+  void Round(float* x, size_t count);
+
+  size_t tokens() const { return chunk_->tokens.size(); }
+  bool Observed(uint32_t layer) const;
+  void Observe(uint32_t layer, const char* name, const float* x,
+               const std::vector<uint64_t>& shape) const;
+  void ObserveSite(uint32_t layer, const std::string& site);
+  void ObserveStreams(uint32_t layer, const char* name);
+  void ObserveRows(uint32_t layer, const char* name, const RowCache& cache,
+                   uint64_t first_row, size_t rows) const;
+  void ObserveCandidates(uint32_t layer, const uint8_t* mask, size_t rows,
+                         uint64_t blocks) const;
+  void ObserveSelected(uint32_t layer) const;
+  void ObserveRouter(uint32_t layer) const;
+
+  const ForwardModel& model_;
+  const ModelConfig& config_;
+  const Ops& ops_;
+  ThreadPool& pool_;
+  const SessionOptions options_;
+  HyperConnections streams_;
+
+  // Scratch of one chunk: T tokens, d head_dim, D hidden size.
+  std::vector<int64_t> positions_;        // [T]
+  std::vector<int64_t> group_positions_;  // [T] first token of each new group
+  std::vector<float> qr_;                 // [T, q_lora_rank]
+  std::vector<float> q_;                  // [T, n_heads, d]
+  std::vector<float> heads_;              // [T, n_heads, d]
+  std::vector<float> kv_;                 // [T, d]
+  std::vector<float> gate_;               // [T, d] compressor gates
+  std::vector<float> latent_;             // [T, d] at most one group a token
+  std::vector<float> index_key_;          // [T, index_head_dim]
+  std::vector<float> index_q_;            // [T, index_n_heads, index_head_dim]
+  std::vector<float> index_w_;            // [T, index_n_heads]
+  std::vector<float> scores_;             // [tile, groups]
+  LazyBytes candidates_;                  // [T, blocks] candidate mask
+  uint64_t candidate_groups_ = 0;         // groups it covers; 0 = none yet
+  std::vector<int32_t> selected_;         // [T, index_topk]
+  std::vector<float> lora_;               // [T, o_groups, o_lora_rank]
+  std::vector<float> router_logits_;      // [T, n_experts]
+  std::vector<int32_t> expert_ids_;       // [T, n_experts_per_token]
+  std::vector<float> expert_weights_;     // [T, n_experts_per_token]
+  std::vector<int32_t> shared_ids_;       // [T] zeros
+  std::vector<float> shared_weights_;     // [T] ones
+  std::vector<float> hidden_;             // [T, D]
+  std::vector<float> logits_;             // [logit batch, vocab]
+  const float* last_logits_ = nullptr;    // [vocab] inside logits_
+
+  struct EngramLayer {
+    std::vector<uint64_t> rows;  // [T, columns]
+    std::vector<float> values;   // [T, columns * head_dim]
+    engram::Ticket ticket = 0;
+  };
+  std::vector<EngramLayer> engram_;
+  std::vector<std::span<uint64_t>> engram_rows_of_;  // views of engram_[].rows
+  std::vector<int32_t> compressed_ids_;              // [T]
+  std::vector<float> engram_kv_;                     // [T, (H + 1) * D]
+  std::vector<float> engram_gate_;                   // [T, H]
+  engram::History next_history_;
+
+  // Of the chunk under way.
+  const ForwardChunk* chunk_ = nullptr;
+  SequenceState* state_ = nullptr;
+
+  uint64_t engram_rows_ = 0;
+  double engram_wait_seconds_ = 0;
+};
+
+}  // namespace ecphory

@@ -1,0 +1,78 @@
+// The residual streams: how a sublayer reads them and writes back (mHC).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "ecphory/config.h"
+#include "model/weights.h"
+#include "ops/ops.h"
+
+namespace ecphory {
+
+// Streams h[T, H, D] of one chunk. A site mixes them, hands the collapsed
+// vector to its sublayer and expands the sublayer's output back:
+//
+//   (pre, post, comb) = mix(h)            from the streams BEFORE the site
+//   x = collapse(h, previous site's pre)  single pass (V4.1)
+//   x = collapse(h, pre)                  per site (V4)
+//   h = expand(sublayer(x), h, post, comb)
+class HyperConnections {
+ public:
+  struct Shape {
+    size_t streams = 0;  // H
+    size_t dim = 0;      // D
+    float norm_eps = 0;
+    float hc_eps = 0;
+    uint32_t sinkhorn_iters = 0;
+    HyperConnectionMode mode = HyperConnectionMode::kSinglePass;
+    SigmoidForm sigmoid = SigmoidForm::kTanh;
+    bool round_bf16 = false;  // after collapse and expand
+  };
+  // The per-site family's final mix; unused in single-pass models.
+  struct Head {
+    Matrix fn;                     // [H, H * D]
+    const float* scale = nullptr;  // [1]
+    const float* base = nullptr;   // [H]
+  };
+
+  HyperConnections(const Shape& shape, size_t max_tokens, const Ops& ops,
+                   ThreadPool& pool);
+
+  float* streams() { return h_.data(); }            // [T, H, D]
+  const float* pre() const { return pre_.data(); }  // of the last site
+  const float* post() const { return post_.data(); }
+  const float* comb() const { return comb_.data(); }
+
+  // Starts a chunk: the first site reads stream 0 only.
+  void Begin(size_t tokens);
+
+  // Runs one site. `sublayer` fills y[T, D] from x[T, D].
+  using Sublayer = std::function<void(float* x, float* y)>;
+  void Site(const HyperConnectionWeights& weights, const Sublayer& sublayer);
+
+  // The vector the output norm reads, [T, D]: collapsed with the last site's
+  // pre (single pass) or with the head's own mix (per site).
+  const float* Final(const Head& head);
+
+ private:
+  void Mix(const HyperConnectionWeights& weights, float* pre);
+  void Collapse(const float* pre);
+  void Expand();
+  void Round(float* x, size_t count);
+
+  Shape shape_;
+  const Ops& ops_;
+  ThreadPool& pool_;
+  size_t tokens_ = 0;
+  std::vector<float> h_;         // [T, H, D]
+  std::vector<float> pre_;       // [T, H] of the last site
+  std::vector<float> next_pre_;  // [T, H] of the site under way
+  std::vector<float> post_;      // [T, H]
+  std::vector<float> comb_;      // [T, H, H]
+  std::vector<float> x_;         // [T, D]
+  std::vector<float> y_;         // [T, D]
+};
+
+}  // namespace ecphory

@@ -1,0 +1,143 @@
+#include "ecphory/model.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "model/model_impl.h"
+#include "model/rope_table.h"
+#include "ops/ops.h"
+
+namespace ecphory {
+
+namespace {
+
+// More would only add wake-ups: no released shape splits finer.
+constexpr uint32_t kMaxThreads = 1024;
+
+uint32_t AvailableProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
+  if (!impl->source.config.engram.enabled()) return Status::Ok();
+  ECPHORY_ASSIGN_OR_RETURN(impl->hasher, MakeHasher(impl->source));
+  ECPHORY_ASSIGN_OR_RETURN(std::vector<engram::TableSource> tables,
+                           EngramTables(impl->source));
+  ECPHORY_ASSIGN_OR_RETURN(
+      impl->store,
+      engram::Store::Open(std::move(tables),
+                          {.io_threads = options.engram_io_threads}));
+  return Status::Ok();
+}
+
+Status StartBackend(const ModelOptions& options, Model::Impl* impl) {
+  if (options.threads > kMaxThreads) {
+    return InvalidArgument("threads = %u: expected 0 (all processors) to %u",
+                           options.threads, kMaxThreads);
+  }
+  ECPHORY_ASSIGN_OR_RETURN(impl->forward.ops, FindOps(options.backend.c_str()));
+  impl->backend = impl->forward.ops->name;
+  if (impl->forward.ops == &CpuOps()) {
+    impl->backend += std::string(" (") + CpuTargetName() + ")";
+  }
+  impl->pool = std::make_unique<ThreadPool>(
+      options.threads == 0 ? AvailableProcessors() : options.threads);
+  return Status::Ok();
+}
+
+void PlanForward(Model::Impl* impl) {
+  const ModelConfig& config = impl->source.config;
+  ForwardModel& forward = impl->forward;
+  forward.config = &config;
+  forward.weights = &impl->weights;
+  forward.pool = impl->pool.get();
+  forward.hasher = impl->hasher ? &*impl->hasher : nullptr;
+  forward.store = impl->store.get();
+  forward.inv_freq = RopeInvFreq(config.rope_theta, config.rope_dim);
+  forward.inv_freq_compress =
+      YarnInvFreq(config.compress_rope_theta, config.rope_dim, config.yarn);
+}
+
+// Rows of every token of a fresh sequence, [tokens][layers].
+Result<std::vector<std::vector<EngramTokenRows>>> HashTokens(
+    const engram::Hasher& hasher, std::span<const int32_t> tokens,
+    std::span<const uint8_t> dead) {
+  std::vector<int32_t> compressed(tokens.size());
+  ECPHORY_RETURN_IF_ERROR(hasher.Compress(tokens, dead, compressed));
+  const engram::Layout& layout = hasher.layout();
+  const size_t columns = layout.columns();
+  std::vector<std::vector<uint64_t>> rows(layout.layers.size());
+  std::vector<std::span<uint64_t>> views;
+  for (auto& layer : rows) {
+    layer.resize(tokens.size() * columns);
+    views.emplace_back(layer);
+  }
+  engram::History history;
+  hasher.Hash(compressed, &history, views);
+
+  std::vector<std::vector<EngramTokenRows>> result(tokens.size());
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    for (size_t layer = 0; layer < rows.size(); ++layer) {
+      const auto begin =
+          rows[layer].begin() + static_cast<ptrdiff_t>(t * columns);
+      result[t].push_back(
+          {.layer = layout.layers[layer].layer_id,
+           .rows = {begin, begin + static_cast<ptrdiff_t>(columns)}});
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::~Model() = default;
+
+Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
+                                                 const ModelOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  ECPHORY_RETURN_IF_ERROR(StartBackend(options, impl.get()));
+  ECPHORY_ASSIGN_OR_RETURN(impl->source, OpenModelSource(path));
+  ECPHORY_ASSIGN_OR_RETURN(impl->info, DescribeModel(impl->source, 0, 0));
+  ECPHORY_RETURN_IF_ERROR(OpenEngram(options, impl.get()));
+  ECPHORY_ASSIGN_OR_RETURN(impl->weights, LoadWeights(impl->source));
+  PlanForward(impl.get());
+  return std::shared_ptr<const Model>(new Model(std::move(impl)));
+}
+
+const ModelConfig& Model::config() const { return impl_->source.config; }
+const ModelInfo& Model::info() const { return impl_->info; }
+
+const Tokenizer* Model::tokenizer() const {
+  return impl_->source.tokenizer ? &*impl_->source.tokenizer : nullptr;
+}
+
+const char* Model::backend() const { return impl_->backend.c_str(); }
+
+uint32_t Model::threads() const {
+  return static_cast<uint32_t>(impl_->pool->threads());
+}
+
+std::span<const int32_t> Model::token_map() const {
+  if (!impl_->hasher) return {};
+  return impl_->hasher->token_map();
+}
+
+Result<std::vector<std::vector<EngramTokenRows>>> Model::EngramRows(
+    std::span<const int32_t> tokens, std::span<const uint8_t> dead) const {
+  if (!impl_->hasher) {
+    return InvalidArgument("%s: the model has no Engram memory",
+                           impl_->source.path.c_str());
+  }
+  return HashTokens(*impl_->hasher, tokens, dead);
+}
+
+}  // namespace ecphory

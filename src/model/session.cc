@@ -1,0 +1,234 @@
+#include "ecphory/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "io/file.h"
+#include "model/caches.h"
+#include "model/forward.h"
+#include "model/model_impl.h"
+#include "model/snapshot.h"
+
+namespace ecphory {
+
+namespace {
+
+constexpr uint32_t kDefaultContext = 4096;
+constexpr uint32_t kMaxChunk = 8192;  // bounds scratch, and the rings
+
+// A snapshot file larger than this is refused unread: a released model's state
+// at 1M tokens takes under 1 GiB.
+constexpr uint64_t kMaxSnapshotBytes = uint64_t{16} << 30;
+
+unsigned long long Ull(uint64_t x) { return x; }
+
+Status CheckOptions(const ModelConfig& config, SessionOptions* options) {
+  if (options->context == 0) {
+    options->context = std::min(config.max_positions, kDefaultContext);
+  }
+  if (options->context > config.max_positions) {
+    return InvalidArgument("context of %u tokens: the model's maximum is %u",
+                           options->context, config.max_positions);
+  }
+  if (options->chunk == 0 || options->chunk > kMaxChunk) {
+    return InvalidArgument("chunk of %u tokens: expected 1 to %u",
+                           options->chunk, kMaxChunk);
+  }
+  options->chunk = std::min(options->chunk, options->context);
+  return Status::Ok();
+}
+
+}  // namespace
+
+struct Session::Impl {
+  Impl(std::shared_ptr<const Model> the_model, const SessionOptions& opts,
+       SequenceState sequence)
+      : model(std::move(the_model)),
+        options(opts),
+        state(std::move(sequence)),
+        forward(model->impl().forward, options) {}
+
+  const ModelConfig& config() const { return model->config(); }
+  engram::Store* store() const { return model->impl().store.get(); }
+
+  Status CheckTokens(std::span<const int32_t> tokens,
+                     const AppendOptions& append) const;
+  Status RunChunk(std::span<const int32_t> tokens, size_t first, bool last,
+                  const AppendOptions& append);
+  Status RebuildHistory();
+
+  std::shared_ptr<const Model> model;
+  SessionOptions options;
+  SequenceState state;
+  Forward forward;
+  std::vector<uint8_t> image;  // of the chunk under way
+  SessionStats stats;
+};
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+
+Result<std::unique_ptr<Session>> Session::Create(
+    std::shared_ptr<const Model> model, const SessionOptions& options) {
+  SessionOptions checked = options;
+  ECPHORY_RETURN_IF_ERROR(CheckOptions(model->config(), &checked));
+  ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
+                           SequenceState::Create(model->config(), checked));
+  auto impl =
+      std::make_unique<Impl>(std::move(model), checked, std::move(state));
+  return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+Status Session::Impl::CheckTokens(std::span<const int32_t> tokens,
+                                  const AppendOptions& append) const {
+  if (!append.image_mask.empty() && append.image_mask.size() != tokens.size()) {
+    return InvalidArgument("image mask of %zu positions for %zu tokens",
+                           append.image_mask.size(), tokens.size());
+  }
+  if (tokens.size() > state.context - state.position) {
+    return OutOfRange(
+        "%zu tokens after %llu do not fit in the context of %llu tokens",
+        tokens.size(), Ull(state.position), Ull(state.context));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 ||
+        static_cast<uint32_t>(tokens[i]) >= config().vocab_size) {
+      return OutOfRange("token %d at index %zu: the vocabulary has ids 0 to %u",
+                        tokens[i], i, config().vocab_size - 1);
+    }
+  }
+  return Status::Ok();
+}
+
+Status Session::Impl::RunChunk(std::span<const int32_t> tokens, size_t first,
+                               bool last, const AppendOptions& append) {
+  image.resize(tokens.size());
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const bool masked =
+        !append.image_mask.empty() && append.image_mask[first + t] != 0;
+    image[t] = masked || tokens[t] == config().image_token_id ? 1 : 0;
+  }
+  ForwardChunk chunk{.tokens = tokens,
+                     .image = image,
+                     .logits = append.logits,
+                     .on_logits = {},
+                     .observer = append.observer};
+  if (append.logits == LogitsWanted::kLast && !last) {
+    chunk.logits = LogitsWanted::kNone;
+  }
+  if (append.on_logits) {
+    chunk.on_logits = [&](size_t at, size_t count,
+                          std::span<const float> logits) {
+      return append.on_logits(first + at, count, logits);
+    };
+  }
+  return forward.Run(chunk, &state);
+}
+
+Status Session::Append(std::span<const int32_t> tokens,
+                       const AppendOptions& options) {
+  Impl& impl = *impl_;
+  ECPHORY_RETURN_IF_ERROR(impl.CheckTokens(tokens, options));
+  const engram::StoreStats before =
+      impl.store() ? impl.store()->stats() : engram::StoreStats{};
+  Status status;
+  for (size_t first = 0; first < tokens.size() && status.ok();) {
+    if (options.cancel != nullptr && options.cancel->load()) {
+      return Cancelled("stopped after %zu of %zu tokens", first, tokens.size());
+    }
+    const size_t count =
+        std::min<size_t>(impl.options.chunk, tokens.size() - first);
+    status = impl.RunChunk(tokens.subspan(first, count), first,
+                           first + count == tokens.size(), options);
+    if (status.ok()) impl.stats.tokens += count;
+    first += count;
+  }
+  if (impl.store() != nullptr) {
+    const engram::StoreStats after = impl.store()->stats();
+    impl.stats.engram_rows_read += after.rows_read - before.rows_read;
+    impl.stats.engram_bytes_read += after.bytes_read - before.bytes_read;
+  }
+  impl.stats.engram_rows = impl.forward.engram_rows();
+  impl.stats.engram_wait_seconds = impl.forward.engram_wait_seconds();
+  return status;
+}
+
+std::span<const float> Session::logits() const { return impl_->state.logits; }
+uint64_t Session::position() const { return impl_->state.position; }
+uint64_t Session::context() const { return impl_->state.context; }
+std::span<const int32_t> Session::tokens() const { return impl_->state.tokens; }
+SessionStats Session::stats() const { return impl_->stats; }
+uint64_t Session::state_bytes() const { return impl_->state.bytes(); }
+
+uint64_t Session::EarliestTruncation() const {
+  return impl_->state.EarliestTruncation();
+}
+
+Status Session::Truncate(uint64_t position) {
+  SequenceState& state = impl_->state;
+  if (position > state.position) {
+    return OutOfRange("cannot truncate to %llu: the session holds %llu tokens",
+                      Ull(position), Ull(state.position));
+  }
+  if (position == state.position) return Status::Ok();
+  const uint64_t earliest = state.EarliestTruncation();
+  if (position != 0 && position < earliest) {
+    return OutOfRange(
+        "cannot truncate to %llu: the windows reach back to %llu (or start "
+        "over at 0)",
+        Ull(position), Ull(earliest));
+  }
+  state.TruncateTo(position);
+  return impl_->RebuildHistory();
+}
+
+// The history is a function of the last few tokens.
+Status Session::Impl::RebuildHistory() {
+  state.history = {};
+  const engram::Hasher* hasher = model->impl().forward.hasher;
+  if (hasher == nullptr) return Status::Ok();
+  const uint64_t count =
+      std::min<uint64_t>(state.position, hasher->layout().max_ngram - 1);
+  const std::span<const int32_t> tokens =
+      std::span<const int32_t>(state.tokens).last(count);
+  const std::span<const uint8_t> dead =
+      std::span<const uint8_t>(state.image).last(count);
+  std::vector<int32_t> compressed(count);
+  ECPHORY_RETURN_IF_ERROR(hasher->Compress(tokens, dead, compressed));
+  const size_t row_count = count * hasher->layout().columns();
+  std::vector<std::vector<uint64_t>> rows(hasher->layout().layers.size());
+  std::vector<std::span<uint64_t>> views;
+  for (auto& layer : rows) {
+    layer.resize(row_count);
+    views.emplace_back(layer);
+  }
+  hasher->Hash(compressed, &state.history, views);
+  return Status::Ok();
+}
+
+Result<std::vector<uint8_t>> Session::Snapshot() const {
+  return EncodeSnapshot(impl_->config(), impl_->state);
+}
+
+Status Session::Restore(std::span<const uint8_t> snapshot) {
+  ECPHORY_RETURN_IF_ERROR(
+      DecodeSnapshot(impl_->config(), snapshot, &impl_->state));
+  return impl_->RebuildHistory();
+}
+
+Status Session::SaveSnapshot(const std::string& path) const {
+  ECPHORY_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, Snapshot());
+  ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFileWriter> file,
+                           AtomicFileWriter::Create(path));
+  ECPHORY_RETURN_IF_ERROR(file->Write(bytes));
+  return file->Commit();
+}
+
+Status Session::LoadSnapshot(const std::string& path) {
+  ECPHORY_ASSIGN_OR_RETURN(const std::string bytes,
+                           ReadWholeFile(path, kMaxSnapshotBytes));
+  return Restore({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()})
+      .WithContext(path);
+}
+
+}  // namespace ecphory
