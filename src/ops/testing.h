@@ -12,6 +12,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <ostream>
 #include <random>
 #include <string>
 #include <type_traits>
@@ -157,6 +158,10 @@ inline constexpr size_t kDims[] = {1,  3,  4,  5,  7,  8,  9,   11,  15,
 struct Backend {
   std::string name;
   const Ops& (*ops)();
+
+  friend void PrintTo(const Backend& backend, std::ostream* out) {
+    *out << backend.name;
+  }
 };
 
 inline std::vector<Backend> Backends() {
