@@ -1,0 +1,261 @@
+#include "ops/moe.h"
+#include "ops/testing.h"
+#include "ops/weights_testing.h"
+#include "tensor/float_codec.h"
+
+namespace ecphory {
+namespace {
+
+// A few experts of one shape and everything that one call takes.
+struct ExpertsCase {
+  ExpertsCase(WeightFormat format, size_t dim, size_t inner, size_t n_tokens,
+              size_t n_experts, size_t n_topk, Random& random)
+      : tokens(n_tokens),
+        topk(n_topk),
+        x(random.Array(n_tokens * dim, 2)),
+        ids(n_tokens * n_topk),
+        weights(random.Array(n_tokens * n_topk)),
+        y(n_tokens * dim) {
+    packed.reserve(3 * n_experts);
+    for (size_t e = 0; e < n_experts; ++e) {
+      packed.push_back(RandomMatrix(format, inner, dim, random));
+      packed.push_back(RandomMatrix(format, inner, dim, random));
+      packed.push_back(RandomMatrix(format, dim, inner, random));
+      experts.push_back(
+          {packed[3 * e].view, packed[3 * e + 1].view, packed[3 * e + 2].view});
+    }
+    // Distinct experts per token; the last expert is used by no token.
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t used = std::max<size_t>(1, n_experts - 1);
+      ids[i] = static_cast<int32_t>((i / topk * 3 + i % topk) % used);
+    }
+    args = {.x = x.data(),
+            .tokens = tokens,
+            .dim = dim,
+            .experts = experts.data(),
+            .n_experts = n_experts,
+            .ids = ids.data(),
+            .weights = weights.data(),
+            .topk = topk,
+            .y = y.data()};
+  }
+
+  size_t tokens, topk;
+  GuardedArray<float> x;
+  GuardedArray<int32_t> ids;
+  GuardedArray<float> weights;
+  GuardedArray<float> y;
+  std::vector<PackedMatrix> packed;
+  std::vector<Expert> experts;
+  ExpertsArgs args;
+};
+
+// Token t's output in fp32 mode.
+std::vector<Expected> ExpectedExperts(const ExpertsCase& c, size_t t) {
+  const size_t dim = c.args.dim;
+  const double limit = c.args.swiglu_limit;
+  std::vector<Expected> y(dim);
+  for (size_t j = 0; j < c.topk; ++j) {
+    const size_t e = static_cast<size_t>(c.ids[t * c.topk + j]);
+    const PackedMatrix& w1 = c.packed[3 * e];
+    const PackedMatrix& w3 = c.packed[3 * e + 1];
+    const PackedMatrix& w2 = c.packed[3 * e + 2];
+    const size_t inner = w1.view.rows;
+    for (size_t i = 0; i < inner; ++i) {
+      Expected gate;
+      Expected up;
+      for (size_t d = 0; d < dim; ++d) {
+        const double x = c.x[t * dim + d];
+        gate.Add(w1.values[i * dim + d] * x);
+        up.Add(w3.values[i * dim + d] * x);
+      }
+      if (limit > 0) {
+        gate.value = std::min(gate.value, limit);
+        up.value = std::min(std::max(up.value, -limit), limit);
+      }
+      const double sigmoid = 1 / (1 + std::exp(-gate.value));
+      const double weight = c.weights[t * c.topk + j];
+      const double hidden = gate.value * sigmoid * up.value * weight;
+      // An upper bound of what rounding errors of gate and up amount to.
+      const double magnitude =
+          (1 + gate.magnitude) * (1 + up.magnitude) * std::fabs(weight);
+      for (size_t d = 0; d < dim; ++d) {
+        const double w = w2.values[d * inner + i];
+        y[d].value += hidden * w;
+        y[d].magnitude += magnitude * std::fabs(w);
+      }
+    }
+  }
+  return y;
+}
+
+class ExpertsTest : public OpTest {
+ protected:
+  void Check(ExpertsCase& c, size_t threads) {
+    c.y.Poison();
+    ops().experts(c.args, Pool(threads));
+    for (size_t t = 0; t < c.tokens; ++t) {
+      EXPECT_TRUE(AllClose(ExpectedExperts(c, t), c.y.data() + t * c.args.dim,
+                           SumBound(c.args.dim + c.experts[0].w1.rows)))
+          << WeightFormatName(c.experts[0].w1.format) << " dim " << c.args.dim
+          << " inner " << c.experts[0].w1.rows << " token " << t;
+    }
+  }
+};
+ECPHORY_INSTANTIATE_OP_TEST(ExpertsTest);
+
+TEST_P(ExpertsTest, EveryFormatAndShape) {
+  Random random(27);
+  for (const WeightFormat format : kWeightFormats) {
+    for (const size_t dim : {32, 96, 160}) {
+      for (const size_t inner : {32, 64, 224}) {
+        for (const size_t tokens : {1, 2, 9}) {
+          ExpertsCase c(format, dim, inner, tokens, 5, 3, random);
+          for (const float limit : {0.0f, 0.75f}) {
+            c.args.swiglu_limit = limit;
+            Check(c, 1 + tokens % 3);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ExpertsTest, OddShapesOfPlainFormats) {
+  Random random(28);
+  for (const WeightFormat format :
+       {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16,
+        WeightFormat::kFp8Tile32}) {
+    for (const size_t dim : {1, 7, 17, 33}) {
+      for (const size_t inner : {1, 9, 35}) {
+        ExpertsCase c(format, dim, inner, 3, 3, 2, random);
+        Check(c, 2);
+      }
+    }
+  }
+}
+
+TEST_P(ExpertsTest, ManyTokensAndTheSharedExpert) {
+  Random random(29);
+  ExpertsCase many(WeightFormat::kMXFP4, 64, 32, 65, 16, 6, random);
+  Check(many, 3);
+  ExpertsCase shared(WeightFormat::kQ8_0, 64, 32, 33, 1, 1, random);
+  Check(shared, 2);
+}
+
+TEST_P(ExpertsTest, AccumulateAddsToWhatIsThere) {
+  Random random(30);
+  ExpertsCase c(WeightFormat::kMXFP4, 64, 32, 3, 4, 2, random);
+  ops().experts(c.args, Pool(1));
+  const std::vector<float> sum = c.y.Copy();
+  for (size_t i = 0; i < c.y.size(); ++i) c.y[i] = 100;
+  c.args.accumulate = true;
+  ops().experts(c.args, Pool(1));
+  for (size_t i = 0; i < c.y.size(); ++i) {
+    EXPECT_NEAR(100.0 + sum[i], c.y[i], 1e-5 * (100 + std::fabs(sum[i])));
+  }
+}
+
+// dim = inner = 1, so that every step can be done by hand.
+class ExpertsByHand : public ExpertsTest {
+ protected:
+  float Run(float w1, float w3, float w2, float x, float weight, float limit,
+            bool round_bf16) {
+    const float stored[] = {w1, w3, w2};
+    Expert expert;
+    Matrix* const matrices[] = {&expert.w1, &expert.w3, &expert.w2};
+    for (size_t i = 0; i < 3; ++i) {
+      *matrices[i] = {.format = WeightFormat::kF32,
+                      .rows = 1,
+                      .cols = 1,
+                      .data = reinterpret_cast<const uint8_t*>(stored + i)};
+    }
+    const int32_t id = 0;
+    GuardedArray<float> y(1);
+    ops().experts({.x = &x,
+                   .tokens = 1,
+                   .dim = 1,
+                   .experts = &expert,
+                   .n_experts = 1,
+                   .ids = &id,
+                   .weights = &weight,
+                   .topk = 1,
+                   .swiglu_limit = limit,
+                   .round_bf16 = round_bf16,
+                   .y = y.data()},
+                  Pool(1));
+    return y[0];
+  }
+  static double Silu(double x) { return x / (1 + std::exp(-x)); }
+};
+ECPHORY_INSTANTIATE_OP_TEST(ExpertsByHand);
+
+TEST_P(ExpertsByHand, ClampsGateAboveAndUpOnBothSides) {
+  EXPECT_NEAR(Silu(5) * 7 * 2, Run(5, 7, 1, 1, 2, 0, false), 1e-4);
+  EXPECT_NEAR(Silu(3) * 3 * 2, Run(5, 7, 1, 1, 2, 3, false), 1e-4);
+  EXPECT_NEAR(Silu(3) * -3 * 2, Run(5, -7, 1, 1, 2, 3, false), 1e-4);
+  // The gate has no lower clamp.
+  EXPECT_NEAR(Silu(-5) * 3 * 2, Run(-5, 7, 1, 1, 2, 3, false), 1e-6);
+}
+
+TEST_P(ExpertsByHand, ExtremeGatesStayFinite) {
+  EXPECT_NEAR(0, Run(-1e4f, 1, 1, 1, 1, 0, false), 1e-30);
+  EXPECT_NEAR(1e4, Run(1e4f, 1, 1, 1, 1, 0, false), 1e-2);
+}
+
+TEST_P(ExpertsByHand, RoundsToBf16AtEveryBoundary) {
+  // 1 + 2^-9 rounds to 1: visible in gate, in up and in w2's output.
+  const float over = 1 + 0x1p-9f;
+  const float silu1 = RoundToBF16(static_cast<float>(Silu(1)));
+  EXPECT_EQ(silu1, Run(over, 1, 1, 1, 1, 0, true));
+  EXPECT_EQ(silu1, Run(1, over, 1, 1, 1, 0, true));
+  EXPECT_EQ(RoundToBF16(silu1 * over), Run(1, 1, over, 1, 1, 0, true));
+  // The product is rounded with the routing weight inside.
+  EXPECT_EQ(RoundToBF16(static_cast<float>(Silu(1) * 0.7f)),
+            Run(1, 1, 1, 1, 0.7f, 0, true));
+  EXPECT_NE(silu1, Run(1, 1, 1, 1, 1, 0, false));
+}
+
+TEST_P(ExpertsTest, RoundedOutputsAreSumsOfBf16Values) {
+  Random random(31);
+  ExpertsCase c(WeightFormat::kMXFP4, 64, 32, 4, 4, 1, random);
+  c.args.round_bf16 = true;
+  ops().experts(c.args, Pool(2));
+  for (const float value : c.y) EXPECT_EQ(RoundToBF16(value), value);
+  // Four roundings of relative size 2^-9.
+  for (size_t t = 0; t < c.tokens; ++t) {
+    EXPECT_TRUE(AllClose(ExpectedExperts(c, t), c.y.data() + t * c.args.dim,
+                         4 * 0x1p-9));
+  }
+}
+
+TEST_P(ExpertsTest, ATokensBitsDependOnNothingElse) {
+  Random random(32);
+  for (const WeightFormat format : kWeightFormats) {
+    ExpertsCase c(format, 64, 32, 33, 7, 3, random);
+    c.args.round_bf16 = format == WeightFormat::kMXFP4;
+    c.args.swiglu_limit = 2;
+    ops().experts(c.args, Pool(1));
+    const std::vector<float> whole = c.y.Copy();
+    for (const size_t chunk : {1, 2, 7, 33}) {
+      for (const size_t threads : {1, 2, 3}) {
+        c.y.Poison();
+        for (size_t t = 0; t < c.tokens; t += chunk) {
+          ExpertsArgs args = c.args;
+          args.tokens = std::min(chunk, c.tokens - t);
+          args.x += t * args.dim;
+          args.ids += t * args.topk;
+          args.weights += t * args.topk;
+          args.y += t * args.dim;
+          ops().experts(args, Pool(threads));
+        }
+        EXPECT_TRUE(SameBits(whole, c.y))
+            << WeightFormatName(format) << ", chunks of " << chunk << ", "
+            << threads << " threads";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ecphory
