@@ -1,0 +1,121 @@
+// Packed codes to float lanes; compiled once per Highway target. Values are
+// exactly those of tensor/float_codec.h, except that the FP4 code of -0 decodes
+// to +0.
+#if defined(ECPHORY_OPS_CPU_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ECPHORY_OPS_CPU_DECODE_INL_H_
+#undef ECPHORY_OPS_CPU_DECODE_INL_H_
+#else
+#define ECPHORY_OPS_CPU_DECODE_INL_H_
+#endif
+
+#include "ops/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+
+// Vectors that hold a block of 32 values.
+constexpr size_t kBlockVectors = 32 / kLanes;
+
+HWY_INLINE VF DecodeBf16(const uint8_t* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  const hn::RebindToUnsigned<DF> d32;
+  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(kF, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
+}
+
+HWY_INLINE VF DecodeF16(const uint8_t* p) {
+  const hn::Rebind<hwy::float16_t, DF> d16;
+  return hn::PromoteTo(
+      kF, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+}
+
+HWY_INLINE float DecodeOneF16(const uint8_t* p) {
+  const hn::CappedTag<float, 1> d1;
+  const hn::Rebind<hwy::float16_t, decltype(d1)> d16;
+  return hn::GetLane(hn::PromoteTo(
+      d1, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p))));
+}
+
+HWY_INLINE VF DecodeI8(const int8_t* p) {
+  const hn::Rebind<int8_t, DF> d8;
+  const hn::RebindToSigned<DF> d32;
+  return hn::ConvertTo(kF, hn::PromoteTo(d32, hn::LoadU(d8, p)));
+}
+
+// e4m3 differs from half precision by its narrower exponent only: shifted into
+// place its bits are a half that is 2^8 too small, subnormals included.
+HWY_INLINE VF DecodeE4M3(const uint8_t* p) {
+  const hn::Rebind<uint8_t, DF> d8;
+  const hn::Rebind<uint16_t, DF> d16;
+  const hn::Rebind<hwy::float16_t, DF> df16;
+  const auto code = hn::PromoteTo(d16, hn::LoadU(d8, p));
+  const auto magnitude = hn::And(code, hn::Set(d16, uint16_t{0x7f}));
+  const auto sign = hn::ShiftLeft<8>(hn::Xor(code, magnitude));
+  // 0x7f is NaN: 0x4000 fills up the half's exponent.
+  const auto nan =
+      hn::IfThenElseZero(hn::Eq(magnitude, hn::Set(d16, uint16_t{0x7f})),
+                         hn::Set(d16, uint16_t{0x4000}));
+  const auto bits = hn::Or(hn::Or(sign, nan), hn::ShiftLeft<7>(magnitude));
+  return hn::Mul(hn::PromoteTo(kF, hn::BitCast(df16, bits)),
+                 hn::Set(kF, 256.0f));
+}
+
+// 32 e2m1 codes as integers in units of 1/2, in the order of the elements.
+enum class NibbleOrder {
+  kPairs,  // low nibble = even element, high nibble = the next
+  kHalves  // low nibbles = elements 0..15, high nibbles = 16..31
+};
+template <NibbleOrder kOrder>
+HWY_INLINE void DecodeE2M1Halves(const uint8_t* p, int8_t* out) {
+  alignas(16) static constexpr int8_t kTwice[16] = {
+      0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+#if HWY_TARGET == HWY_SCALAR
+  for (size_t i = 0; i < 16; ++i) {
+    const bool halves = kOrder == NibbleOrder::kHalves;
+    out[halves ? i : 2 * i] = kTwice[p[i] & 15];
+    out[halves ? i + 16 : 2 * i + 1] = kTwice[p[i] >> 4];
+  }
+#else
+  const hn::Full128<uint8_t> d8;
+  const auto table = hn::Load(d8, reinterpret_cast<const uint8_t*>(kTwice));
+  const auto bytes = hn::LoadU(d8, p);
+  const auto low =
+      hn::TableLookupBytes(table, hn::And(bytes, hn::Set(d8, uint8_t{15})));
+  const auto high = hn::TableLookupBytes(table, hn::ShiftRight<4>(bytes));
+  uint8_t* const bytes_out = reinterpret_cast<uint8_t*>(out);
+  if constexpr (kOrder == NibbleOrder::kHalves) {
+    hn::Store(low, d8, bytes_out);
+    hn::Store(high, d8, bytes_out + 16);
+  } else {
+    hn::Store(hn::InterleaveLower(d8, low, high), d8, bytes_out);
+    hn::Store(hn::InterleaveUpper(d8, low, high), d8, bytes_out + 16);
+  }
+#endif
+}
+
+// out = the 32 values at p times `scale`.
+template <NibbleOrder kOrder>
+HWY_INLINE void DecodeE2M1Block(const uint8_t* p, float scale, VF* out) {
+  alignas(16) int8_t twice[32];
+  DecodeE2M1Halves<kOrder>(p, twice);
+  const VF half_scale = hn::Set(kF, 0.5f * scale);
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kBlockVectors; ++v) {
+    out[v] = hn::Mul(DecodeI8(twice + v * kLanes), half_scale);
+  }
+}
+
+HWY_INLINE void DecodeE4M3Block(const uint8_t* p, float scale, VF* out) {
+  const VF scale_v = hn::Set(kF, scale);
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kBlockVectors; ++v) {
+    out[v] = hn::Mul(DecodeE4M3(p + v * kLanes), scale_v);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,99 @@
+// Dot products of a few rows with many vectors, the core of matmul, attention
+// and index scores; compiled once per Highway target.
+//
+// A block of 4 rows x kVectorBlock vectors keeps one accumulator per pair in
+// registers. Every pair adds up its products in the same order: lanes along the
+// row, one accumulator, the tail last, then StoreSums4. So a result depends
+// neither on the block it is in nor on how many rows and vectors there are.
+#if defined(ECPHORY_OPS_CPU_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ECPHORY_OPS_CPU_DOT_INL_H_
+#undef ECPHORY_OPS_CPU_DOT_INL_H_
+#else
+#define ECPHORY_OPS_CPU_DOT_INL_H_
+#endif
+
+#include "ops/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+
+constexpr size_t kRowBlock = 4;  // what StoreSums4 reduces at once
+
+// 32 registers hold 24 accumulators, 4 rows and a vector; 16 hold 8, 4 and 1.
+#if HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64
+constexpr size_t kVectorBlock = 6;
+#else
+constexpr size_t kVectorBlock = 2;
+#endif
+
+// sums[v * 4 + r] = dot(rows[r], x[v]) over n values.
+template <size_t kVectors>
+HWY_INLINE void DotBlock(const float* const* HWY_RESTRICT rows,
+                         const float* const* HWY_RESTRICT x, size_t n,
+                         float* HWY_RESTRICT sums) {
+  const float* HWY_RESTRICT row0 = rows[0];
+  const float* HWY_RESTRICT row1 = rows[1];
+  const float* HWY_RESTRICT row2 = rows[2];
+  const float* HWY_RESTRICT row3 = rows[3];
+  VF acc[kVectors][kRowBlock];
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kVectors; ++v) {
+    acc[v][0] = acc[v][1] = acc[v][2] = acc[v][3] = hn::Zero(kF);
+  }
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VF r0 = Load(row0 + i);
+    const VF r1 = Load(row1 + i);
+    const VF r2 = Load(row2 + i);
+    const VF r3 = Load(row3 + i);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      const VF xv = Load(x[v] + i);
+      acc[v][0] = hn::MulAdd(r0, xv, acc[v][0]);
+      acc[v][1] = hn::MulAdd(r1, xv, acc[v][1]);
+      acc[v][2] = hn::MulAdd(r2, xv, acc[v][2]);
+      acc[v][3] = hn::MulAdd(r3, xv, acc[v][3]);
+    }
+  }
+  if (i < n) {
+    const VF r0 = LoadPartial(row0 + i, n - i);
+    const VF r1 = LoadPartial(row1 + i, n - i);
+    const VF r2 = LoadPartial(row2 + i, n - i);
+    const VF r3 = LoadPartial(row3 + i, n - i);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      const VF xv = LoadPartial(x[v] + i, n - i);
+      acc[v][0] = hn::MulAdd(r0, xv, acc[v][0]);
+      acc[v][1] = hn::MulAdd(r1, xv, acc[v][1]);
+      acc[v][2] = hn::MulAdd(r2, xv, acc[v][2]);
+      acc[v][3] = hn::MulAdd(r3, xv, acc[v][3]);
+    }
+  }
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kVectors; ++v) {
+    StoreSums4(acc[v][0], acc[v][1], acc[v][2], acc[v][3],
+               sums + v * kRowBlock);
+  }
+}
+
+// DotBlock for 1 <= vectors <= kVectorBlock.
+HWY_INLINE void DotUpTo(size_t vectors, const float* const* rows,
+                        const float* const* x, size_t n, float* sums) {
+  switch (vectors) {
+    case 1: return DotBlock<1>(rows, x, n, sums);
+    case 2: return DotBlock<2>(rows, x, n, sums);
+#if HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64
+    case 3: return DotBlock<3>(rows, x, n, sums);
+    case 4: return DotBlock<4>(rows, x, n, sums);
+    case 5: return DotBlock<5>(rows, x, n, sums);
+    case 6: return DotBlock<6>(rows, x, n, sums);
+#endif
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,92 @@
+#include "ops/cpu/expert_math.h"
+
+#include <algorithm>
+
+#include "ops/cpu/highway_config.h"
+#define HWY_TARGET_INCLUDE "ops/cpu/expert_math.cc"
+#include "hwy/foreach_target.h"
+// Order matters: foreach_target comes before everything per target.
+#include "hwy/highway.h"
+#include "ops/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+namespace {
+
+HWY_INLINE VF MaybeRound(VF x, bool round_bf16) {
+  return round_bf16 ? RoundBf16(x) : x;
+}
+
+HWY_INLINE VF SwigluVector(const SwigluArgs& args, VF gate, VF up) {
+  gate = MaybeRound(gate, args.round_bf16);
+  up = MaybeRound(up, args.round_bf16);
+  if (args.limit > 0) {
+    const VF limit = hn::Set(kF, args.limit);
+    gate = hn::Min(gate, limit);
+    up = hn::Clamp(up, hn::Neg(limit), limit);
+  }
+  const VF silu =
+      hn::Div(gate, hn::Add(hn::Set(kF, 1.0f), Exp(hn::Neg(gate))));
+  const VF weighted = hn::Mul(hn::Mul(silu, up), hn::Set(kF, args.weight));
+  return MaybeRound(weighted, args.round_bf16);
+}
+
+void SwigluHwy(const SwigluArgs& args) {
+  size_t i = 0;
+  for (; i + kLanes <= args.n; i += kLanes) {
+    Store(SwigluVector(args, Load(args.gate + i), Load(args.up + i)),
+          args.gate + i);
+  }
+  if (i < args.n) {
+    const size_t rest = args.n - i;
+    StorePartial(SwigluVector(args, LoadPartial(args.gate + i, rest),
+                              LoadPartial(args.up + i, rest)),
+                 args.gate + i, rest);
+  }
+}
+
+// `n` <= kLanes values from `i` on.
+HWY_INLINE void SumSlotsVector(const SumSlotsArgs& args, size_t i, size_t n) {
+  const auto load = [n](const float* p) HWY_ATTR {
+    return n == kLanes ? Load(p) : LoadPartial(p, n);
+  };
+  VF sum = hn::Zero(kF);
+  for (size_t j = 0; j < args.count; ++j) {
+    sum = hn::Add(sum, MaybeRound(load(args.slots[j] + i), args.round_bf16));
+  }
+  if (args.accumulate) sum = hn::Add(load(args.y + i), sum);
+  if (n == kLanes) {
+    Store(sum, args.y + i);
+  } else {
+    StorePartial(sum, args.y + i, n);
+  }
+}
+
+void SumSlotsHwy(const SumSlotsArgs& args) {
+  for (size_t i = args.begin; i < args.end; i += kLanes) {
+    SumSlotsVector(args, i, std::min(kLanes, args.end - i));
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ecphory {
+
+namespace {
+HWY_EXPORT(SwigluHwy);
+HWY_EXPORT(SumSlotsHwy);
+}  // namespace
+
+void Swiglu(const SwigluArgs& args) { HWY_DYNAMIC_DISPATCH(SwigluHwy)(args); }
+
+void SumSlots(const SumSlotsArgs& args) {
+  HWY_DYNAMIC_DISPATCH(SumSlotsHwy)(args);
+}
+
+}  // namespace ecphory
+#endif

@@ -1,0 +1,79 @@
+// y = x W^T: which rows and tokens each thread computes.
+#include "ops/matmul.h"
+
+#include <algorithm>
+
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/matmul_rows.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/scratch.h"
+
+namespace ecphory {
+
+namespace {
+
+MatmulKernel KernelOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32: return MatmulRowsF32;
+    case WeightFormat::kF16: return MatmulRowsF16;
+    case WeightFormat::kBF16: return MatmulRowsBF16;
+    case WeightFormat::kQ8_0: return MatmulRowsQ8_0;
+    case WeightFormat::kMXFP4: return MatmulRowsMXFP4;
+    case WeightFormat::kFp8Tile32: return MatmulRowsFp8Tile32;
+    case WeightFormat::kFp4Row32: return MatmulRowsFp4Row32;
+  }
+  return nullptr;
+}
+
+// Rows [row_begin, row_end) for tokens [token_begin, token_end).
+void MatmulTile(const MatmulArgs& args, size_t row_begin, size_t row_end,
+                size_t token_begin, size_t token_end) {
+  const size_t x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols;
+  const size_t y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows;
+  const float* x[kMatmulTokenBlock];
+  float* y[kMatmulTokenBlock];
+  for (size_t t = token_begin; t < token_end; t += kMatmulTokenBlock) {
+    const size_t count = std::min(kMatmulTokenBlock, token_end - t);
+    for (size_t i = 0; i < count; ++i) {
+      x[i] = args.x + (t + i) * x_stride;
+      y[i] = args.y + (t + i) * y_stride;
+    }
+    MatmulRows(args.weight, {x, y, count}, row_begin, row_end);
+  }
+}
+
+}  // namespace
+
+void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
+                size_t end) {
+  struct Panel;
+  float* const panel =
+      ThreadScratch<Panel>(kMatmulRowBlock * PanelStride(weight.cols));
+  const MatmulKernel kernel = KernelOf(weight.format);
+  for (size_t t = 0; t < tokens.tokens; t += kMatmulTokenBlock) {
+    const size_t count = std::min(kMatmulTokenBlock, tokens.tokens - t);
+    kernel(weight, {tokens.x + t, tokens.y + t, count}, begin, end, panel);
+  }
+}
+
+// By rows, so that each weight is read and unpacked by one thread only. When
+// there are too few rows for an even split (a mix has 24), by tokens.
+void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
+  const size_t rows = args.weight.rows;
+  const size_t groups = CeilDiv(rows, kMatmulRowBlock);
+  if (groups < 4 * pool.threads() && args.tokens > groups) {
+    pool.ParallelFor(args.tokens, GrainFor(rows * args.weight.cols),
+                     [&](size_t begin, size_t end, size_t) {
+                       MatmulTile(args, 0, rows, begin, end);
+                     });
+    return;
+  }
+  const size_t group_work = kMatmulRowBlock * args.weight.cols * args.tokens;
+  pool.ParallelFor(
+      groups, GrainFor(group_work), [&](size_t begin, size_t end, size_t) {
+        MatmulTile(args, begin * kMatmulRowBlock,
+                   std::min(rows, end * kMatmulRowBlock), 0, args.tokens);
+      });
+}
+
+}  // namespace ecphory

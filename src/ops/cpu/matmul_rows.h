@@ -1,0 +1,50 @@
+// The matmul kernel of one range of rows, for operators that multiply: matmul,
+// experts, hyper-connection mixing.
+#pragma once
+
+#include <cstddef>
+
+#include "tensor/matrix.h"
+
+namespace ecphory {
+
+// Pointers to the input and output of each token: rows of a matrix, or rows
+// picked from one.
+struct TokenRows {
+  const float* const* x = nullptr;  // [tokens], each weight.cols long
+  float* const* y = nullptr;        // [tokens], each weight.rows long
+  size_t tokens = 0;
+};
+
+// A range of rows starts at a multiple of this for full speed.
+inline constexpr size_t kMatmulRowBlock = 4;
+// Tokens that share one unpacking of the weights. Unpacking costs about as much
+// as 2-4 tokens' multiply-adds; at 128 it is noise, and the tokens' inputs
+// (144 KB at hidden 288) still fit in L2.
+inline constexpr size_t kMatmulTokenBlock = 128;
+
+// y[t][row] = weight[row] . x[t] for rows [begin, end). The bits of a result do
+// not depend on the range or on the other tokens. Any number of tokens.
+void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
+                size_t end);
+
+// One kernel per weight format, each in its own file, for tokens.tokens <=
+// kMatmulTokenBlock. `panel` holds kMatmulRowBlock rows of PanelStride(cols)
+// floats.
+using MatmulKernel = void (*)(const Matrix& weight, const TokenRows& tokens,
+                              size_t begin, size_t end, float* panel);
+void MatmulRowsF32(const Matrix&, const TokenRows&, size_t, size_t, float*);
+void MatmulRowsF16(const Matrix&, const TokenRows&, size_t, size_t, float*);
+void MatmulRowsBF16(const Matrix&, const TokenRows&, size_t, size_t, float*);
+void MatmulRowsQ8_0(const Matrix&, const TokenRows&, size_t, size_t, float*);
+void MatmulRowsMXFP4(const Matrix&, const TokenRows&, size_t, size_t, float*);
+void MatmulRowsFp8Tile32(const Matrix&, const TokenRows&, size_t, size_t,
+                         float*);
+void MatmulRowsFp4Row32(const Matrix&, const TokenRows&, size_t, size_t,
+                        float*);
+
+// Whole vectors, plus one, so that rows of a power of two in length do not all
+// fall into the same cache sets.
+inline size_t PanelStride(size_t cols) { return (cols + 15) / 16 * 16 + 16; }
+
+}  // namespace ecphory
