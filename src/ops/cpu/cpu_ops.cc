@@ -1,17 +1,31 @@
-#include "ops/ops.h"
+#include "ops/cpu/cpu_ops.h"
 
 namespace ecphory {
 
-// Every entry is the definition's.
 const Ops& CpuOps() {
-  static const Ops ops = [] {
-    Ops copy = RefOps();
-    copy.name = "cpu";
-    return copy;
-  }();
-  return ops;
+  static constexpr Ops kOps = {
+      .name = "cpu",
+      .embed = CpuEmbed,
+      .rms_norm = CpuRmsNorm,
+      .matmul = CpuMatmul,
+      .hc_mix = CpuHcMix,
+      .hc_head = CpuHcHead,
+      .hc_collapse = CpuHcCollapse,
+      .hc_expand = CpuHcExpand,
+      .rope = CpuRope,
+      .store_rows = CpuStoreRows,
+      .round_rows = CpuRoundRows,
+      .round_bf16 = CpuRoundBf16,
+      .pool_groups = CpuPoolGroups,
+      .attention = CpuAttention,
+      .index_scores = CpuIndexScores,
+      .candidate_blocks = CpuCandidateBlocks,
+      .select_topk = CpuSelectTopk,
+      .router = CpuRouter,
+      .experts = CpuExperts,
+      .engram_gate = CpuEngramGate,
+  };
+  return kOps;
 }
-
-const char* CpuTargetName() { return "SCALAR"; }
 
 }  // namespace ecphory

@@ -26,8 +26,7 @@ HWY_INLINE VF SwigluVector(const SwigluArgs& args, VF gate, VF up) {
     gate = hn::Min(gate, limit);
     up = hn::Clamp(up, hn::Neg(limit), limit);
   }
-  const VF silu =
-      hn::Div(gate, hn::Add(hn::Set(kF, 1.0f), Exp(hn::Neg(gate))));
+  const VF silu = hn::Div(gate, hn::Add(hn::Set(kF, 1.0f), Exp(hn::Neg(gate))));
   const VF weighted = hn::Mul(hn::Mul(silu, up), hn::Set(kF, args.weight));
   return MaybeRound(weighted, args.round_bf16);
 }

@@ -6,7 +6,7 @@
 namespace ecphory {
 
 struct SwigluArgs {
-  float* gate = nullptr;  // [n]; becomes weight * silu(min(gate, L)) * up
+  float* gate = nullptr;      // [n]; becomes weight * silu(min(gate, L)) * up
   const float* up = nullptr;  // [n], clamped to +-L
   size_t n = 0;
   float weight = 0;

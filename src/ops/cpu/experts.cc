@@ -1,6 +1,7 @@
 // Mixture of experts: the slots (token, choice) of a block of tokens are
-// grouped by expert, so that each chosen expert's weights are read once. Threads
-// split the rows of every expert, which balances however the tokens fall.
+// grouped by expert, so that each chosen expert's weights are read once.
+// Threads split the rows of every expert, which balances however the tokens
+// fall.
 #include <algorithm>
 
 #include "ops/cpu/cpu_ops.h"
@@ -57,8 +58,7 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
   struct Groups;
   struct Inputs;
   struct Outputs;
-  group_begin_ =
-      ThreadScratch<Groups, size_t>(args.n_experts + 1 + slots_);
+  group_begin_ = ThreadScratch<Groups, size_t>(args.n_experts + 1 + slots_);
   slot_of_ = group_begin_ + args.n_experts + 1;
   x_ = ThreadScratch<Inputs, const float*>(2 * slots_);
   result_ = x_ + slots_;
@@ -86,8 +86,7 @@ void ExpertBlock::GroupByExpert() {
 
 void ExpertBlock::ListRows() {
   struct Values;
-  float* const gate =
-      ThreadScratch<Values>(slots_ * (2 * inner_ + args_.dim));
+  float* const gate = ThreadScratch<Values>(slots_ * (2 * inner_ + args_.dim));
   float* const up = gate + slots_ * inner_;
   float* const out = up + slots_ * inner_;
   for (size_t i = 0; i < slots_; ++i) {
@@ -146,12 +145,11 @@ void ExpertBlock::Run(ThreadPool& pool) {
   GroupByExpert();
   ListRows();
   const auto run_rows = [&](size_t rows, size_t row_work, auto body) {
-    pool.ParallelFor(CeilDiv(rows, kMatmulRowBlock),
-                     GrainFor(kMatmulRowBlock * row_work),
-                     [&](size_t begin, size_t end, size_t) {
-                       body(begin * kMatmulRowBlock,
-                            std::min(rows, end * kMatmulRowBlock));
-                     });
+    pool.ParallelFor(
+        CeilDiv(rows, kMatmulRowBlock), GrainFor(kMatmulRowBlock * row_work),
+        [&](size_t begin, size_t end, size_t) {
+          body(begin * kMatmulRowBlock, std::min(rows, end * kMatmulRowBlock));
+        });
   };
   run_rows(inner_, 2 * args_.dim * slots_,
            [&](size_t begin, size_t end) { HiddenRows(begin, end); });
