@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -33,7 +36,8 @@ enum class GgufType : uint32_t {
 };
 
 // Integers of every width widen to u64 or i64 (bits kept: multipliers above
-// 2^53 stay exact). Arrays are flat; arrays of arrays are refused.
+// 2^53 stay exact). Arrays are flat; arrays of arrays are refused. Arrays of
+// bools are vectors of u64, 0 or 1.
 struct GgufValue {
   GgufType type = GgufType::kU32;  // element type for arrays
   bool is_array = false;
@@ -45,14 +49,18 @@ struct GgufValue {
 
 // Limits that a hostile file runs into before memory does.
 struct GgufLimits {
+  // Of the header as stored and, apart from that, of its decoded values.
   uint64_t max_metadata_bytes = 256ull << 20;
   uint64_t max_string_bytes = 64ull << 20;
   uint64_t max_tensors = 1ull << 20;
   uint64_t max_keys = 1ull << 16;
 };
 
+// Metadata and tensor directory of one file, checked: keys and tensor names are
+// unique, every tensor lies in the file, aligned, and overlaps no other.
 class GgufFile {
  public:
+  // Reads the header only. Errors name file and key or tensor.
   static Result<GgufFile> Parse(std::shared_ptr<RandomAccessFile> file,
                                 const GgufLimits& limits = {});
 
@@ -76,8 +84,18 @@ class GgufFile {
   Result<std::vector<std::string>> GetStringArray(const std::string& key) const;
 
  private:
+  friend class GgufParser;
+  Result<const GgufValue*> Require(const std::string& key) const;
+  template <typename Int>
+  Result<Int> GetInteger(const std::string& key, const char* expected) const;
+  template <typename Int>
+  Result<std::vector<Int>> GetIntegerArray(const std::string& key,
+                                           const char* expected) const;
+  template <typename T>
+  Result<T> GetExactly(const std::string& key, const char* expected) const;
+
   std::string path_;
-  uint64_t alignment_ = 32;
+  uint64_t alignment_ = 32;  // the format's default
   uint64_t data_offset_ = 0;
   TensorIndex index_;
   std::vector<std::string> key_order_;
@@ -88,7 +106,9 @@ class GgufFile {
 // written; then streams the tensors' data in order.
 class GgufWriter {
  public:
+  // `alignment` is a power of two; written as key general.alignment, first.
   explicit GgufWriter(uint64_t alignment);
+  // Keys are unique, and ours: a second Add of one stops the program.
   void AddUint32(const std::string& key, uint32_t value);
   void AddInt32(const std::string& key, int32_t value);
   void AddUint64(const std::string& key, uint64_t value);
@@ -101,30 +121,41 @@ class GgufWriter {
   void AddStringArray(const std::string& key,
                       const std::vector<std::string>& v);
 
-  // Produces exactly `bytes` bytes into `sink`, in pieces of any size.
+  // Produces exactly the tensor's bytes into `sink`, in pieces of any size;
+  // passes on the first error that `sink` returns.
   using Sink = std::function<Status(std::span<const uint8_t>)>;
   using Producer = std::function<Status(const Sink& sink)>;
   // `shape` outermost first. Data is padded to the alignment, also the last.
+  // Refuses shapes and types that GGUF cannot hold, and a name used before.
   Status AddTensor(const std::string& name, DType dtype,
                    std::vector<uint64_t> shape, Producer producer);
 
   uint64_t FileBytes() const;
   // Refuses when the disk has too little room. `progress` (may be empty) is
-  // called with bytes done and total; returning false cancels.
+  // called now and then with bytes done and total; returning false cancels.
+  // On any error nothing is left behind.
   using Progress = std::function<bool(uint64_t done, uint64_t total)>;
   Status WriteTo(const std::string& path, const Progress& progress) const;
 
  private:
   struct Tensor {
     std::string name;
-    DType dtype;
+    uint32_t type;  // ggml id
     std::vector<uint64_t> shape;
     uint64_t bytes;
+    uint64_t offset;  // from the start of the data
     Producer producer;
   };
+  void AddEncoded(const std::string& key, std::string encoded);
+  // Everything before the data, padded to the alignment.
+  std::string EncodeHeader() const;
+
   uint64_t alignment_;
   std::vector<std::pair<std::string, std::string>> metadata_;  // key, encoded
   std::vector<Tensor> tensors_;
+  uint64_t data_bytes_ = 0;  // padded
+  std::unordered_set<std::string> keys_;
+  std::unordered_set<std::string> tensor_names_;
 };
 
 }  // namespace ecphory

@@ -1,9 +1,7 @@
 // Safetensors: one shard's header, and a directory of shards.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "ecphory/status.h"
 #include "format/tensor_index.h"
@@ -11,14 +9,16 @@
 
 namespace ecphory {
 
-// Adds a shard's tensors to `index` (which has it as file `file_number`).
-// Checks: header size against the file, JSON shape, dtype names, offsets in
-// order and matching shapes, no holes beyond the format's rules.
+// Adds a shard's tensors to `index`, which has it as file `file_number`. The
+// caller calls index->Finish() after the last shard. Checks header length, JSON
+// (structure, types, duplicate names), dtypes, data_offsets against shape and
+// file, and that the tensors fill the data area without overlap or hole.
 Status ParseSafetensors(const RandomAccessFile& file, size_t file_number,
                         TensorIndex* index);
 
 // All shards of a directory: those named by model.safetensors.index.json when
-// it is there (each tensor must be where it says), else every *.safetensors.
+// it is there (each tensor must be where it says, and it must list all), else
+// model.safetensors alone, else every *.safetensors.
 Result<TensorIndex> OpenSafetensorsDirectory(const std::string& directory);
 
 }  // namespace ecphory

@@ -41,7 +41,9 @@ Result<uint64_t> TensorBytes(DType dtype, std::span<const uint64_t> shape) {
         ShapeString(shape).c_str(), static_cast<ull>(row), info.name,
         info.block_values);
   }
-  return DTypeBytes(dtype, values);
+  const auto bytes = DTypeBytes(dtype, values);
+  if (!bytes.ok()) return Corrupt("%s", bytes.status().message().c_str());
+  return bytes;
 }
 
 uint64_t TensorInfo::values() const {
