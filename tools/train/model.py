@@ -33,6 +33,10 @@ def sub(w, prefix):
     return {k[len(prefix):]: v for k, v in w.items() if k.startswith(prefix)}
 
 
+def part(w, *prefixes):
+    return {k: v for k, v in w.items() if k.startswith(prefixes)}
+
+
 class Kind(NamedTuple):
     """What a layer's attention does beside its window."""
     ratio: int
@@ -99,6 +103,11 @@ def visible_entries(length, ratio, segments, device):
 def top_mask(scores, k):
     """bool mask of the k best of the last axis; among equals the earlier one."""
     k = min(k, scores.shape[-1])
+    if scores.shape[-1] <= 32:      # few candidates: count those that are better
+        at = torch.arange(scores.shape[-1], device=scores.device)
+        other, own = scores[..., None, :], scores[..., :, None]
+        better = (other > own) | ((other == own) & (at[None, :] < at[:, None]))
+        return better.sum(-1) < k
     if scores.is_cuda:
         best = torch.topk(scores, k, dim=-1, sorted=False).indices
     else:
@@ -355,22 +364,23 @@ def hidden_states(w, cfg, tokens, row_numbers, image_mask=None, segments=None, w
     engram_fn, attention_fn, ffn_fn = opt.site_functions or (engram, attention_site, ffn_site)
     embed = w["embed.weight"]
     ropes = ropes or rope_tables(cfg, tokens.shape[1], embed.dtype, tokens.device)
-    h = torch.nn.functional.embedding(tokens, embed)[:, :, None, :].expand(-1, -1, cfg.hc_mult, -1)
+    h = torch.nn.functional.embedding(tokens, embed)[:, :, None, :].repeat(1, 1, cfg.hc_mult, 1)
     pre = torch.zeros(*tokens.shape, cfg.hc_mult, device=tokens.device, dtype=wide(embed[:1]).dtype)
     pre[..., 0] = 1
     shared, extras, whole = Shared(), Extras(), opt.trace
     for layer in range(cfg.num_hidden_layers):
         lw = sub(w, f"layers.{layer}.")
+        engram_w, attention_w, ffn_w = (part(lw, *p) for p in (("engram",), ("attn", "hc_attn"), ("ffn", "hc_ffn")))
         kind = kind_of(cfg, layer)
         if whole is not None:
             opt.trace = whole.setdefault(layer, {})
         if layer in cfg.engram_layer_ids and opt.engram == "on":
-            h = engram_fn(h, row_numbers[cfg.engram_layer_ids.index(layer)], lw, cfg, image_mask, opt)
+            h = engram_fn(h, row_numbers[cfg.engram_layer_ids.index(layer)], engram_w, cfg, image_mask, opt)
             if whole is not None:
                 opt.trace.update(streams_after_engram=h)
         cos, sin = ropes[kind.ratio > 0]
-        h, pre, shared, loss = attention_fn(h, pre, lw, shared, kind, cfg, cos, sin, segments, warm, opt)
-        h, pre, load = ffn_fn(h, pre, lw, cfg, image_mask, opt)
+        h, pre, shared, loss = attention_fn(h, pre, attention_w, shared, kind, cfg, cos, sin, segments, warm, opt)
+        h, pre, load = ffn_fn(h, pre, ffn_w, cfg, image_mask, opt)
         if whole is not None:
             opt.trace.update(streams_out=h)
         extras.expert_load.append(load)

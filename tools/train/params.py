@@ -61,7 +61,7 @@ def init(cfg, tables, seed):
     g = torch.Generator().manual_seed(seed)
     out = {}
     for name, shape in shapes(cfg, tables).items():
-        leaf = name.split(".", 2)[-1]
+        leaf = name.split(".", 2)[-1] if name.startswith("layers.") else name
         layer = int(name.split(".")[1]) if name.startswith("layers.") else 0
         if leaf.startswith("hc_") and leaf.endswith("base"):
             out[name] = mix_base(cfg, 2 * layer + leaf.startswith("hc_ffn"))
@@ -72,7 +72,7 @@ def init(cfg, tables, seed):
         elif leaf.startswith("ffn.gate.bias") or leaf == "attn.attn_sink":
             out[name] = torch.zeros(shape)
         else:
-            std = 0.02 if name.startswith(("embed", "head")) or leaf == "engram.embed.weight" else shape[-1] ** -0.5
+            std = {"embed.weight": 0.7, "head.weight": 0.005, "engram.embed.weight": 0.05}.get(leaf, shape[-1] ** -0.5)
             if leaf in ("attn.wo_b.weight", "ffn.experts.w2", "ffn.shared_experts.w2.weight"):
                 std *= (2 * cfg.num_hidden_layers) ** -0.5
             out[name] = torch.randn(shape, generator=g) * std

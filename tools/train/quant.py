@@ -6,6 +6,8 @@ import torch
 
 E4M3_MAX = 448.0
 E2M1_MAX = 6.0
+INV_E4M3_MAX = (torch.tensor(1.0) / E4M3_MAX).item()      # rounded to fp32
+INV_E2M1_MAX = (torch.tensor(1.0) / E2M1_MAX).item()
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
@@ -42,11 +44,11 @@ def blocks_of(x, size):
 
 
 def fp8_scale(amax, floor=1e-4):
-    return ceil_pow2(amax.clamp_min(floor) * (torch.tensor(1.0) / E4M3_MAX).item())
+    return ceil_pow2(amax.clamp_min(floor) * INV_E4M3_MAX)
 
 
 def fp4_scale(amax, floor=6 * 2.0 ** -126):
-    return ceil_pow2(amax.clamp_min(floor) * (torch.tensor(1.0) / E2M1_MAX).item())
+    return ceil_pow2(amax.clamp_min(floor) * INV_E2M1_MAX)
 
 
 def fake_fp8_block32(x):
