@@ -66,7 +66,7 @@ struct Store::Impl {
   ~Impl();
 
   Status StartThreads(uint32_t count);
-  void ReadLoop();
+  void ReadLoop(std::span<uint8_t> scratch);
 
   // The caller holds `mutex` in all of these.
   Slot* AcquireSlot();
@@ -108,7 +108,10 @@ Store::Impl::~Impl() {
 Status Store::Impl::StartThreads(uint32_t count) {
   try {
     for (uint32_t i = 0; i < count; ++i) {
-      threads.emplace_back([this] { ReadLoop(); });
+      threads.emplace_back(
+          [this, scratch = std::vector<uint8_t>(scratch_bytes)]() mutable {
+            ReadLoop(scratch);
+          });
     }
   } catch (const std::system_error& error) {
     return ResourceExhausted(
@@ -118,8 +121,7 @@ Status Store::Impl::StartThreads(uint32_t count) {
   return {};
 }
 
-void Store::Impl::ReadLoop() {
-  std::vector<uint8_t> scratch(scratch_bytes);
+void Store::Impl::ReadLoop(std::span<uint8_t> scratch) {
   std::unique_lock<std::mutex> lock(mutex);
   for (;;) {
     work.wait(lock, [this] { return stopping || !queue.empty(); });

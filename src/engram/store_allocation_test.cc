@@ -12,13 +12,18 @@ namespace {
 std::atomic<uint64_t> allocations{0};
 }
 
-void* operator new(size_t bytes) {
+// Not inlined: GCC takes malloc and delete in one function for a mismatch.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
 
 namespace ecphory::engram {
 namespace {
