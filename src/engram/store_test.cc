@@ -185,9 +185,10 @@ TEST(Store, CancelDropsWhatNobodyTook) {
   file->Close();
   const Ticket ticket = store->Submit(0, RandomRows(500, 400, 8), out.data());
   EXPECT_TRUE(file->AwaitReaders(2));
-  std::thread opener([&] { file->Open(); });
-  store->Cancel(ticket);
-  opener.join();
+  std::thread canceller([&] { store->Cancel(ticket); });
+  while (!store->Ready(ticket)) std::this_thread::yield();  // it has begun
+  file->Open();
+  canceller.join();
   EXPECT_LE(store->stats().rows_read, 2u * 32);
   ExpectRows(store.get(), 0, table, RandomRows(500, 64, 9));
   ExpectError(store->Wait(ticket), StatusCode::kInvalidArgument, "ticket");
