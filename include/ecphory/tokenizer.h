@@ -13,7 +13,8 @@
 namespace ecphory {
 
 struct TokenizerData {
-  // Vocabulary strings in the GPT-2 byte alphabet (added tokens: plain text).
+  // Vocabulary strings by id, in the GPT-2 byte alphabet (added tokens: plain
+  // text). Empty: an unused id.
   std::vector<std::string> tokens;
   // "left right" pairs, best first, in the same alphabet.
   std::vector<std::string> merges;
@@ -21,6 +22,9 @@ struct TokenizerData {
     int32_t id = 0;
     std::string content;
     bool special = false;
+    // Looked for after, and in what is left by, tokens that are not (a rule of
+    // the reference tokenizer; it matters only where two tokens overlap).
+    bool normalized = false;
   };
   std::vector<AddedToken> added;
   // Pre-tokenizer split patterns, applied one after another.
@@ -29,6 +33,13 @@ struct TokenizerData {
   int32_t eos_id = -1;
   bool add_bos = false;
 };
+
+// The added tokens of a vocabulary that keeps GGUF token types only: type 3 is
+// special, type 4 is not; neither are those of type 1 that are no single byte
+// and that no merge builds (some files mark added tokens so).
+ECPHORY_EXPORT std::vector<TokenizerData::AddedToken> AddedTokensFromTypes(
+    const std::vector<std::string>& tokens,
+    const std::vector<std::string>& merges, const std::vector<int32_t>& types);
 
 struct EncodeOptions {
   bool add_bos = false;
@@ -41,7 +52,9 @@ struct EncodeOptions {
 // Immutable and thread-safe after creation. Copies share the data.
 class ECPHORY_EXPORT Tokenizer {
  public:
-  // The text of a Hugging Face tokenizer.json. `where` names the file in
+  // The text of a Hugging Face tokenizer.json: byte-level BPE with isolated
+  // splits; anything else is refused by name. bos and eos are the added tokens
+  // that DeepSeek uses as such, where present. `where` names the file in
   // errors.
   static Result<Tokenizer> FromJson(std::string_view json,
                                     const std::string& where);
@@ -55,8 +68,10 @@ class ECPHORY_EXPORT Tokenizer {
   int32_t eos_id() const;
   const TokenizerData& data() const;
 
-  // Ids of `text` (any bytes; invalid UTF-8 is encoded byte by byte and comes
-  // back unchanged from Decode). Fails only for texts over 1 GiB.
+  // Ids of `text`: any bytes, which come back unchanged from Decode. (Invalid
+  // UTF-8 is split as if each such byte were U+FFFD, and encoded as it is.)
+  // Fails for texts over 1 GiB, for 16 MiB without a word boundary, and where a
+  // split pattern backtracks without end (never DeepSeek's).
   Result<std::vector<int32_t>> Encode(std::string_view text,
                                       const EncodeOptions& options = {}) const;
   // Exact bytes of the ids; special tokens as their text unless skip_special.
@@ -73,11 +88,13 @@ class ECPHORY_EXPORT Tokenizer {
 
  private:
   struct Impl;
+  explicit Tokenizer(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
 };
 
 // Turns ids into text as they come, holding back bytes that do not yet form
-// whole UTF-8 characters.
+// whole UTF-8 characters. Bytes that cannot become part of one come out as
+// U+FFFD each. Ids outside the vocabulary have no text.
 class ECPHORY_EXPORT StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, bool skip_special = true);
