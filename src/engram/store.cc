@@ -43,6 +43,7 @@ struct Store::Impl {
     size_t next = 0;  // distinct rows [next, end) are not taken yet
     size_t end = 0;
     size_t running = 0;  // takes being read
+    LookupStats stats;
     // The failed row that comes first on disk. Rows are taken in that order, so
     // that it does not depend on which reader was faster.
     size_t failed_row = kNoFailure;
@@ -158,6 +159,7 @@ void Store::Impl::Enqueue(Slot* slot) {
   slot->next = 0;
   slot->end = slot->status.ok() ? slot->lookup.distinct_rows() : 0;
   slot->failed_row = kNoFailure;
+  slot->stats = {};
   slot->ticket = ++tickets;
   if (slot->done()) return;
   queue.push_back(slot);
@@ -191,8 +193,11 @@ void Store::Impl::ReadTake(const Take& take, std::span<uint8_t> scratch,
   size_t rows_read = 0;
   Status status = slot->lookup.Read(take.begin, take.end, scratch, &rows_read);
   lock->lock();
+  const size_t bytes_read = rows_read * slot->lookup.row_bytes();
   stats.rows_read += rows_read;
-  stats.bytes_read += rows_read * slot->lookup.row_bytes();
+  stats.bytes_read += bytes_read;
+  slot->stats.rows_read += rows_read;
+  slot->stats.bytes_read += bytes_read;
   if (!status.ok()) {
     DropRest(slot);
     if (take.begin + rows_read < slot->failed_row) {
@@ -267,7 +272,7 @@ bool Store::Ready(Ticket ticket) const {
   return slot == nullptr || slot->done();
 }
 
-Status Store::Wait(Ticket ticket) {
+Status Store::Wait(Ticket ticket, LookupStats* stats) {
   const Clock::time_point start = Clock::now();
   std::unique_lock<std::mutex> lock(impl_->mutex);
   Impl::Slot* slot = impl_->FindSlot(ticket);
@@ -281,6 +286,7 @@ Status Store::Wait(Ticket ticket) {
   }
   impl_->AwaitReaders(slot, &lock);
   impl_->stats.wait_seconds += SecondsSince(start);
+  if (stats != nullptr) *stats = slot->stats;
   return impl_->Release(slot);
 }
 

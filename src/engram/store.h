@@ -45,6 +45,12 @@ struct StoreStats {
   double wait_seconds = 0;  // time callers spent in Wait()
 };
 
+// What one lookup cost; the counters above for a caller that shares the store.
+struct LookupStats {
+  uint64_t rows_read = 0;
+  uint64_t bytes_read = 0;
+};
+
 // A submitted lookup. 0 is no ticket.
 using Ticket = uint64_t;
 
@@ -75,8 +81,8 @@ class Store {
   // Returns when the lookup is done and forgets the ticket; the calling thread
   // reads rows that no reader took yet, then sleeps. Errors name table and row
   // (of several broken rows, the lowest); `out` is then unspecified. Every
-  // ticket needs exactly one Wait or Cancel.
-  Status Wait(Ticket ticket);
+  // ticket needs exactly one Wait or Cancel. Fills `stats` unless it is null.
+  Status Wait(Ticket ticket, LookupStats* stats = nullptr);
   // Drops the rows that no reader took yet, waits for the others and forgets
   // the ticket.
   void Cancel(Ticket ticket);

@@ -113,6 +113,20 @@ TEST(Store, CountsWhatItReads) {
   EXPECT_EQ(stats.read_seconds + stats.wait_seconds, 0);
 }
 
+TEST(Store, TellsWhatOneLookupCost) {
+  const TestTable table(TableCodec::kRow264, 500, 64);
+  const auto store = OpenStore({table.Source()});
+  std::vector<float> out(4 * 64);
+  const std::vector<uint64_t> rows = {5, 9, 5, 200};
+  for (int i = 0; i < 2; ++i) {
+    LookupStats stats;
+    const Ticket ticket = store->Submit(0, rows, out.data());
+    ASSERT_TRUE(store->Wait(ticket, &stats).ok());
+    EXPECT_EQ(stats.rows_read, 3u);
+    EXPECT_EQ(stats.bytes_read, 3u * 66);
+  }
+}
+
 TEST(Store, ManyThreadsShareOneStore) {
   const TestTable a(TableCodec::kRow264, 300, 64);
   const TestTable b(TableCodec::kBf16, 200, 32);
