@@ -231,7 +231,7 @@ std::vector<Corruption> TensorRows() {
        "tensor 't': 32 bytes at offset 64 reach past the end"},
       {"NameTwice",
        Tensors(2, Tensor("t", {8}, kF32, 0) + Tensor("t", {8}, kF32, 32), 64),
-       kCorrupt, "tensor 't' appears twice"},
+       kCorrupt, "tensor 't': appears twice"},
       {"SameData",
        Tensors(2, Tensor("a", {8}, kF32, 0) + Tensor("b", {8}, kF32, 0), 64),
        kCorrupt, "overlap"},

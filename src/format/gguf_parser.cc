@@ -236,18 +236,25 @@ Status GgufParser::ReadType(const char* what, GgufType* out) {
 }
 
 template <typename Stored, typename Wide>
-Status GgufParser::ReadNumbers(uint64_t count, GgufValue* out) {
+Status GgufParser::ReadVector(uint64_t count, std::vector<Wide>* out) {
   ECPHORY_RETURN_IF_ERROR(CheckRoom("a value", count, sizeof(Stored)));
   ECPHORY_RETURN_IF_ERROR(Charge(count, sizeof(Wide)));
-  std::vector<Wide> values(static_cast<size_t>(count));
+  out->resize(static_cast<size_t>(count));
   std::array<Stored, 1024> stored;
-  for (size_t done = 0; done < values.size();) {
-    const size_t piece = std::min(stored.size(), values.size() - done);
+  for (size_t done = 0; done < out->size();) {
+    const size_t piece = std::min(stored.size(), out->size() - done);
     ECPHORY_RETURN_IF_ERROR(reader_.Read(
         {reinterpret_cast<uint8_t*>(stored.data()), piece * sizeof(Stored)}));
-    std::copy_n(stored.begin(), piece, values.begin() + done);
+    std::copy_n(stored.begin(), piece, out->begin() + done);
     done += piece;
   }
+  return Status::Ok();
+}
+
+template <typename Stored, typename Wide>
+Status GgufParser::ReadNumbers(uint64_t count, GgufValue* out) {
+  std::vector<Wide> values;
+  ECPHORY_RETURN_IF_ERROR((ReadVector<Stored, Wide>(count, &values)));
   if (out->is_array) {
     out->value = std::move(values);
   } else {
@@ -257,10 +264,8 @@ Status GgufParser::ReadNumbers(uint64_t count, GgufValue* out) {
 }
 
 Status GgufParser::ReadBools(uint64_t count, GgufValue* out) {
-  GgufValue bytes;
-  bytes.is_array = true;
-  ECPHORY_RETURN_IF_ERROR((ReadNumbers<uint8_t, uint64_t>(count, &bytes)));
-  auto& values = std::get<std::vector<uint64_t>>(bytes.value);
+  std::vector<uint64_t> values;
+  ECPHORY_RETURN_IF_ERROR((ReadVector<uint8_t, uint64_t>(count, &values)));
   for (const uint64_t value : values) {
     if (value > 1) {
       return Error(Corrupt("a bool is stored as %u, expected 0 or 1",

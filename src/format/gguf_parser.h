@@ -42,11 +42,14 @@ class GgufParser {
   Status FindDataOffset();
   Status PlaceTensor(TensorEntry entry);
 
+  // The Read functions fail with "the file ends inside WHAT" when it does.
   template <typename T>
   Status Read(const char* what, T* out);
   Status ReadString(const char* what, uint64_t max_bytes, std::string* out);
   Status ReadName(const char* what, std::string* out);
   Status ReadType(const char* what, GgufType* out);
+  template <typename Stored, typename Wide>
+  Status ReadVector(uint64_t count, std::vector<Wide>* out);
   template <typename Stored, typename Wide>
   Status ReadNumbers(uint64_t count, GgufValue* out);
   Status ReadBools(uint64_t count, GgufValue* out);

@@ -378,7 +378,7 @@ TEST_F(SafetensorsDirectory, DuplicatesAcrossShardsAreNamed) {
   PutShard("y.safetensors", {"a"});
   const std::string message = Error(kCorrupt);
   EXPECT_EQ(message, dir_ / "y.safetensors" +
-                         ": tensor 'a' appears twice (first in " +
+                         ": tensor 'a': appears twice (first in " +
                          dir_ / "x.safetensors" + ")");
 }
 

@@ -68,31 +68,30 @@ size_t TensorIndex::AddFile(ModelFile file) {
 Status TensorIndex::Add(TensorInfo tensor) {
   ECPHORY_CHECK(tensor.file < files_.size());
   const ModelFile& file = files_[tensor.file];
-  const std::string name = Quoted(tensor.name);
-
+  const auto error = [&](const Status& status) {
+    return status.WithContext(file.path + ": tensor " + Quoted(tensor.name));
+  };
   const auto bytes = TensorBytes(tensor.dtype, tensor.shape);
-  if (!bytes.ok()) {
-    return bytes.status().WithContext(file.path + ": tensor " + name);
-  }
+  if (!bytes.ok()) return error(bytes.status());
   if (*bytes != tensor.bytes) {
-    return Corrupt("%s: tensor %s: %s %s takes %llu bytes, %llu are stored",
-                   file.path.c_str(), name.c_str(), DTypeName(tensor.dtype),
-                   tensor.ShapeString().c_str(), static_cast<ull>(*bytes),
-                   static_cast<ull>(tensor.bytes));
+    return error(Corrupt("%s %s takes %llu bytes, %llu are stored",
+                         DTypeName(tensor.dtype), tensor.ShapeString().c_str(),
+                         static_cast<ull>(*bytes),
+                         static_cast<ull>(tensor.bytes)));
   }
   uint64_t end = 0;
   if (!CheckedAdd(tensor.offset, tensor.bytes, &end) || end > file.size) {
-    return Corrupt(
-        "%s: tensor %s: %llu bytes at offset %llu reach past the end of the "
-        "file (%llu bytes); is the file complete?",
-        file.path.c_str(), name.c_str(), static_cast<ull>(tensor.bytes),
-        static_cast<ull>(tensor.offset), static_cast<ull>(file.size));
+    return error(Corrupt(
+        "%llu bytes at offset %llu reach past the end of the file (%llu "
+        "bytes); is the file complete?",
+        static_cast<ull>(tensor.bytes), static_cast<ull>(tensor.offset),
+        static_cast<ull>(file.size)));
   }
   const auto [place, is_new] = by_name_.emplace(tensor.name, tensors_.size());
   if (!is_new) {
-    return Corrupt("%s: tensor %s appears twice (first in %s)",
-                   file.path.c_str(), name.c_str(),
-                   files_[tensors_[place->second].file].path.c_str());
+    const TensorInfo& first = tensors_[place->second];
+    return error(Corrupt("appears twice (first in %s)",
+                         files_[first.file].path.c_str()));
   }
   tensors_.push_back(std::move(tensor));
   return Status::Ok();

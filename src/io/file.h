@@ -58,7 +58,8 @@ class FileMapping {
 // destroy the writer.
 class AtomicFileWriter {
  public:
-  // Refuses a `path` that exists and is not a regular file.
+  // Refuses a `path` that exists and is not a regular file. A symbolic link
+  // there is replaced, not followed.
   static Result<std::unique_ptr<AtomicFileWriter>> Create(
       const std::string& path);
   ~AtomicFileWriter();
