@@ -1,0 +1,280 @@
+// The whole forward pass against data of an independent implementation
+// (tests/golden/v41/README.md holds the tolerances and their reasons).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <tuple>
+
+#include "model/model_impl.h"
+#include "model/testing.h"
+
+namespace ecphory {
+namespace {
+
+using testing::Capture;
+using testing::GoldenDir;
+using testing::GoldenFile;
+using testing::RunLogits;
+using testing::RunOptions;
+
+struct Text {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> image;
+};
+
+class GoldenTest
+    : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
+ protected:
+  void SetUp() override {
+    const auto [model_name, backend] = GetParam();
+    dir_ = GoldenDir(model_name);
+    model_ = testing::OpenOrDie(dir_, backend);
+    golden_ = std::make_unique<GoldenFile>(dir_ + "/golden.safetensors");
+    vocab_ = model_->config().vocab_size;
+  }
+
+  Text Load(const std::string& name) const {
+    Text text;
+    for (int64_t id : golden_->Ints(name + ".ids")) {
+      text.ids.push_back(static_cast<int32_t>(id));
+    }
+    if (golden_->Has(name + ".image_mask")) {
+      for (int64_t m : golden_->Ints(name + ".image_mask")) {
+        text.image.push_back(static_cast<uint8_t>(m));
+      }
+    }
+    return text;
+  }
+
+  std::vector<float> Run(const Text& text, RunOptions options = {}) const {
+    options.image_mask = text.image;
+    return RunLogits(model_, text.ids, options);
+  }
+
+  double MaxError(const std::vector<float>& logits,
+                  const std::string& name) const {
+    const std::vector<float> want = golden_->F32(name);
+    EXPECT_EQ(logits.size(), want.size()) << name;
+    return testing::MaxOf(testing::RowErrors(logits, want, vocab_));
+  }
+
+  std::string dir_;
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<GoldenFile> golden_;
+  size_t vocab_ = 0;
+};
+
+TEST_P(GoldenTest, InverseFrequencies) {
+  const ForwardModel& forward = model_->impl().forward;
+  EXPECT_EQ(forward.inv_freq, golden_->F32("inv_freq.main"));
+  EXPECT_EQ(forward.inv_freq_compress, golden_->F32("inv_freq.compress"));
+}
+
+TEST_P(GoldenTest, HashIdsAreExact) {
+  if (!model_->config().engram.enabled())
+    GTEST_SKIP() << "model without Engram";
+  for (const char* name : {"s7", "s40", "s40img", "s150"}) {
+    const Text text = Load(name);
+    const auto rows = model_->EngramRows(text.ids, text.image);
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    std::vector<int64_t> flat;
+    for (const auto& token : *rows) {
+      for (const auto& layer : token) {
+        flat.insert(flat.end(), layer.rows.begin(), layer.rows.end());
+      }
+    }
+    EXPECT_EQ(flat, golden_->Ints(std::string(name) + ".hash_ids")) << name;
+  }
+}
+
+TEST_P(GoldenTest, ShortTextsMatch) {
+  for (const char* name : {"s7", "s40", "s40img"}) {
+    const double error =
+        MaxError(Run(Load(name)), std::string(name) + ".logits");
+    EXPECT_LE(error, 1e-3) << name;
+    RecordProperty(name, std::to_string(error));
+  }
+}
+
+TEST_P(GoldenTest, LongTextWithoutRoundingMatchesEverywhere) {
+  RunOptions options;
+  options.session.state_rounding = false;
+  const double error =
+      MaxError(Run(Load("s150nq"), options), "s150nq.logits_noquant");
+  EXPECT_LE(error, 1e-3);
+}
+
+TEST_P(GoldenTest, LongTextMatchesUpToFlippedCodes) {
+  const std::vector<float> logits = Run(Load("s150"));
+  const std::vector<float> want = golden_->F32("s150.logits");
+  const auto errors = testing::RowErrors(logits, want, vocab_);
+  size_t close = 0;
+  for (double error : errors) close += error <= 1e-3;
+  EXPECT_GE(static_cast<double>(close),
+            0.8 * static_cast<double>(errors.size()));
+  EXPECT_GE(testing::Top1Agreement(logits, want, vocab_), 0.98);
+}
+
+// Arithmetic per token does not depend on what else is in the chunk, so these
+// are equal bit for bit, not only within tolerance.
+TEST_P(GoldenTest, AnyChunkingGivesTheSameBits) {
+  for (const char* name : {"s40", "s40img", "s150"}) {
+    const Text text = Load(name);
+    const std::vector<float> whole = Run(text);
+    for (uint32_t size : {1u, 2u, 3u, 5u, 7u, 64u}) {
+      RunOptions by_chunk;
+      by_chunk.session.chunk = size;
+      EXPECT_EQ(Run(text, by_chunk), whole) << name << " chunk " << size;
+      RunOptions by_call;
+      by_call.step = size;
+      EXPECT_EQ(Run(text, by_call), whole) << name << " step " << size;
+    }
+  }
+}
+
+TEST_P(GoldenTest, VendorKeysMatchAndDifferFromOwnKeys) {
+  const Text text = Load("s40");
+  const std::span<const int32_t> ids(text.ids);
+  const auto decode = [&](IndexKeys keys) {
+    SessionOptions options;
+    options.index_keys = keys;
+    auto session = Session::Create(model_, options);
+    EXPECT_TRUE(session.ok());
+    EXPECT_TRUE((*session)->Append(ids.first(24), {}).ok());
+    std::vector<float> all;
+    for (size_t t = 24; t < ids.size(); ++t) {
+      EXPECT_TRUE((*session)->Append(ids.subspan(t, 1), {}).ok());
+      const auto logits = (*session)->logits();
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+  };
+  const std::vector<float> vendor = decode(IndexKeys::kVendor);
+  EXPECT_LE(MaxError(vendor, "s40.decode24_vendor_slot.logits"), 1e-3);
+  EXPECT_NE(vendor, decode(IndexKeys::kOwn));
+}
+
+TEST_P(GoldenTest, Bf16ActivationsMatchStatistically) {
+  for (const char* name : {"s7", "s40", "s40img", "s150"}) {
+    RunOptions options;
+    options.session.activations = Activations::kBF16;
+    const std::vector<float> logits = Run(Load(name), options);
+    const std::vector<float> exact =
+        golden_->F32(std::string(name) + ".logits");
+    const std::vector<float> stored =
+        golden_->F32(std::string(name) + ".logits_bf16");
+    const size_t tail = stored.size();
+    const auto last = [tail](const std::vector<float>& x) {
+      return std::span<const float>(x).last(tail);
+    };
+    const double ours = testing::MeanKl(last(exact), last(logits), vocab_);
+    const double theirs = testing::MeanKl(last(exact), stored, vocab_);
+    EXPECT_LE(ours, 2 * theirs + 0.05) << name;
+    EXPECT_GT(ours, 0) << name;
+  }
+}
+
+// --- Trace: intermediates of s40, to find where a difference starts ---------
+
+double Rms(const std::vector<float>& x) {
+  double sum = 0;
+  size_t count = 0;
+  for (float v : x) {
+    if (!std::isfinite(v)) continue;
+    sum += static_cast<double>(v) * v;
+    ++count;
+  }
+  return std::sqrt(sum / static_cast<double>(std::max<size_t>(1, count)));
+}
+
+// Elements that differ by more than `bound`; infinities must coincide.
+size_t CountFar(const std::vector<float>& a, const std::vector<float>& b,
+                double bound) {
+  size_t far = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i]) continue;
+    far += !(std::abs(static_cast<double>(a[i]) - b[i]) <= bound);
+  }
+  return far;
+}
+
+bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() &&
+         text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+bool IsQuantised(const std::string& name) {
+  return EndsWith(name, ".window_kv") || EndsWith(name, ".compress_kv") ||
+         EndsWith(name, ".index_k");
+}
+
+TEST_P(GoldenTest, TraceMatches) {
+  Capture capture;
+  RunOptions options;
+  options.observer = &capture;
+  Run(Load("s40"), options);
+  const GoldenFile trace(dir_ + "/trace_s40.safetensors");
+  for (const std::string& name : trace.Names()) {
+    const std::string key =
+        name == "final_hidden"
+            ? "L" + std::to_string(model_->config().n_layers - 1) + "." + name
+            : name;
+    ASSERT_TRUE(capture.tensors().count(key)) << key << " was not observed";
+    const Capture::Tensor& got = capture.tensors().at(key);
+    ASSERT_EQ(got.shape, trace.Shape(name)) << name;
+    if (got.f32.empty()) {
+      EXPECT_EQ(got.ints, trace.Ints(name)) << name;
+      continue;
+    }
+    const std::vector<float> want = trace.F32(name);
+    const size_t far = CountFar(got.f32, want, 1e-4 * Rms(want));
+    // A flipped code of a quantiser is fp32 noise at a rounding boundary.
+    EXPECT_LE(far, IsQuantised(name) ? 3u : 0u) << name;
+  }
+}
+
+// --- Traps -------------------------------------------------------------------
+
+TEST_P(GoldenTest, ImageSpansLeaveStreamsUntouchedByTheMemory) {
+  if (!model_->config().engram.enabled())
+    GTEST_SKIP() << "model without Engram";
+  Capture capture;
+  RunOptions options;
+  options.observer = &capture;
+  const Text text = Load("s40img");
+  Run(text, options);
+  const uint32_t layer = model_->config().engram.layer_ids[0];
+  const auto& gate =
+      capture.tensors().at("L" + std::to_string(layer) + ".engram.gate");
+  const size_t streams = model_->config().hc_mult;
+  for (size_t t = 0; t < text.ids.size(); ++t) {
+    for (size_t s = 0; s < streams; ++s) {
+      const float value = gate.f32[t * streams + s];
+      if (text.image[t] != 0) {
+        EXPECT_EQ(value, 0.0f);
+      } else {
+        EXPECT_GT(value, 0.0f);
+      }
+    }
+  }
+}
+
+TEST_P(GoldenTest, ShutGatesChangeTheResult) {
+  if (!model_->config().engram.enabled())
+    GTEST_SKIP() << "model without Engram";
+  RunOptions options;
+  options.session.engram = false;
+  const Text text = Load("s40");
+  EXPECT_NE(Run(text, options), Run(text));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
+                         ::testing::Combine(::testing::Values("A", "B", "C"),
+                                            ::testing::Values("ref", "cpu")),
+                         [](const auto& param_info) {
+                           return std::string(std::get<0>(param_info.param)) + "_" +
+                                  std::get<1>(param_info.param);
+                         });
+
+}  // namespace
+}  // namespace ecphory
