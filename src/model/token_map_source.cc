@@ -10,12 +10,14 @@ namespace ecphory {
 
 namespace {
 
-// 8 bytes for each id of the largest vocabulary, and the header.
-constexpr uint64_t kMaxMapBytes = (uint64_t{8} << 30) + 4096;
+// A header is far below this.
+constexpr uint64_t kMaxHeaderBytes = 65536;
 
 Result<std::vector<int32_t>> ReadTokenMap(const std::string& path,
                                           uint32_t vocab_size) {
-  ECPHORY_ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(path, kMaxMapBytes));
+  ECPHORY_ASSIGN_OR_RETURN(
+      const NpyArray array,
+      ReadNpy(path, uint64_t{vocab_size} * 8 + kMaxHeaderBytes));
   if (array.shape != std::vector<uint64_t>{vocab_size}) {
     return Corrupt(
         "%s: found %zu-dimensional shape of %llu values, expected "
