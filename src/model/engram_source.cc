@@ -171,6 +171,11 @@ Result<StoredTable> FindTable(const ModelSource& source, size_t index) {
   return table;
 }
 
+std::string RowEncodingName(uint32_t width) {
+  return "e4m3_e8m0_32_row" +
+         std::to_string(engram::TableRowBytes(TableCodec::kRow264, width));
+}
+
 std::vector<const TensorInfo*> EngramTableTensors(const ModelSource& source) {
   std::vector<const TensorInfo*> tensors;
   for (const uint32_t layer : source.config.engram.layer_ids) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ecphory/status.h"
@@ -22,6 +23,10 @@ struct StoredTable {
 // The table of config.engram.layer_ids[index], dtype, width and row count
 // checked. kNotFound when it is missing.
 Result<StoredTable> FindTable(const ModelSource& source, size_t index);
+
+// What GGUF calls a row of `width` codes and its scales, and `info` prints:
+// "e4m3_e8m0_32_row264" at 256.
+std::string RowEncodingName(uint32_t width);
 
 // Every tensor that holds table rows or their scales: what no mapping covers.
 std::vector<const TensorInfo*> EngramTableTensors(const ModelSource& source);

@@ -5,6 +5,7 @@
 
 #include "format/safetensors.h"
 #include "io/file.h"
+#include "model/config_json.h"
 #include "model/engram_source.h"
 #include "model/gguf_source.h"
 #include "model/names.h"
@@ -16,8 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Far above the files of published models (a few kB, about 10 MB).
-constexpr uint64_t kMaxConfigBytes = 16ull << 20;
+// Far above the tokenizer.json of any published model (about 10 MB).
 constexpr uint64_t kMaxTokenizerBytes = 256ull << 20;
 
 bool Exists(const std::string& path) {
