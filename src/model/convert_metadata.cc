@@ -69,6 +69,12 @@ class Metadata {
   GgufWriter* w_;
 };
 
+// The last part of a path, with or without a slash behind it.
+std::string FolderName(const std::string& path) {
+  const std::filesystem::path absolute = std::filesystem::absolute(path + "/");
+  return absolute.lexically_normal().parent_path().filename().string();
+}
+
 const char* ScoreName(RouterScoreKind kind) {
   switch (kind) {
     case RouterScoreKind::kSqrtSoftplus: return "sqrtsoftplus";
@@ -194,8 +200,7 @@ Status AddMetadata(const ModelSource& source, const std::string& quantization,
   ECPHORY_ASSIGN_OR_RETURN(const std::string config,
                            CompactConfig(source.path));
   writer->AddString("general.architecture", "deepseek41");
-  writer->AddString("general.name",
-                    std::filesystem::path(source.path).filename().string());
+  writer->AddString("general.name", FolderName(source.path));
   m.String("config", config);
   ECPHORY_RETURN_IF_ERROR(AddEngram(source, &m));
   if (source.tokenizer) AddTokenizer(*source.tokenizer, writer);
