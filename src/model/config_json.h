@@ -1,6 +1,7 @@
 // config.json as a source of named values.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -8,6 +9,9 @@
 #include "model/config_reader.h"
 
 namespace ecphory {
+
+// Far above the config.json of any published model (a few kB).
+inline constexpr uint64_t kMaxConfigBytes = 16ull << 20;
 
 // The text of a released config.json: keys are looked up in `text_config`
 // first, when there is one, then at the top.

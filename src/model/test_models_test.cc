@@ -7,6 +7,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "format/npy.h"
+#include "format/safetensors.h"
+
 namespace ecphory::test {
 
 namespace {
@@ -49,6 +52,68 @@ TempDir::TempDir() {
 TempDir::~TempDir() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+}
+
+std::string EncodeSafetensors(
+    const std::map<std::string, TestTensor>& tensors) {
+  nlohmann::json header = nlohmann::json::object();
+  std::string data;
+  for (const auto& [name, tensor] : tensors) {
+    const size_t begin = data.size();
+    data += tensor.bytes;
+    header[name] = {{"dtype", tensor.dtype},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  uint64_t length = text.size();
+  std::string out(reinterpret_cast<const char*>(&length), sizeof(length));
+  return out + text + data;
+}
+
+std::map<std::string, TestTensor> ReadSafetensorsDir(
+    const std::string& directory) {
+  const Result<TensorIndex> index = OpenSafetensorsDirectory(directory);
+  if (!index.ok()) Die(index.status().ToString(), directory);
+  std::vector<std::string> files;
+  for (const ModelFile& file : index->files()) {
+    files.push_back(ReadFileOrDie(file.path));
+  }
+  std::map<std::string, TestTensor> tensors;
+  for (const TensorInfo& info : index->tensors()) {
+    tensors[info.name] = {DTypeName(info.dtype), info.shape,
+                          files[info.file].substr(info.offset, info.bytes)};
+  }
+  return tensors;
+}
+
+ModelDir::ModelDir(const std::string& directory)
+    : config(nlohmann::json::parse(ReadFileOrDie(directory + "/config.json"))),
+      tensors(ReadSafetensorsDir(directory)) {
+  const std::string map_path = directory + "/token_map.npy";
+  if (!std::filesystem::exists(map_path)) return;
+  const Result<NpyArray> map = ReadNpy(map_path, 1 << 20);
+  if (!map.ok()) Die(map.status().ToString(), map_path);
+  const Result<std::vector<int64_t>> ids = map->AsInt64();
+  if (!ids.ok()) Die(ids.status().ToString(), map_path);
+  token_map.assign(ids->begin(), ids->end());
+}
+
+TestTensor& ModelDir::At(const std::string& name) {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) Die("no such tensor", name);
+  return found->second;
+}
+
+const std::string& ModelDir::Write() {
+  WriteFileOrDie(folder_.File("config.json"), config.dump());
+  WriteFileOrDie(folder_.File("model.safetensors"), EncodeSafetensors(tensors));
+  if (!token_map.empty()) {
+    const Status written = WriteNpyI32(folder_.File("token_map.npy"), token_map,
+                                       {token_map.size()});
+    if (!written.ok()) Die(written.ToString(), folder_.path());
+  }
+  return folder_.path();
 }
 
 ModelConfig ReleasedConfig() {

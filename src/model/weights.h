@@ -2,7 +2,6 @@
 // pass reads them.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -15,9 +14,9 @@
 namespace ecphory {
 
 struct HyperConnectionWeights {
-  Matrix fn;  // [(2 + H) * H, H * D]
-  std::array<float, 3> scale{};
-  std::vector<float> base;  // [(2 + H) * H]
+  Matrix fn;                 // [(2 + H) * H, H * D]
+  std::vector<float> scale;  // [3]: of pre, post and comb
+  std::vector<float> base;   // [(2 + H) * H]
 };
 
 struct CompressorWeights {          // KV sources

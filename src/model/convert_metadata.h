@@ -1,0 +1,18 @@
+// The metadata of a converted file: architecture `deepseek41`.
+#pragma once
+
+#include <string>
+
+#include "ecphory/status.h"
+#include "engram/hasher.h"
+#include "format/gguf.h"
+#include "model/source.h"
+
+namespace ecphory {
+
+// Every key that ParseConfigGguf reads, the whole config.json, the tokenizer
+// and the Engram numbers. `quantization` describes the tensors' types.
+Status AddMetadata(const ModelSource& source, const std::string& quantization,
+                   GgufWriter* writer);
+
+}  // namespace ecphory

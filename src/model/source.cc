@@ -1,0 +1,91 @@
+#include "model/source.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "format/safetensors.h"
+#include "io/file.h"
+#include "model/config_json.h"
+#include "model/engram_source.h"
+#include "model/gguf_source.h"
+#include "model/names.h"
+#include "model/token_map_source.h"
+
+namespace ecphory {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Far above the tokenizer.json of any published model (about 10 MB).
+constexpr uint64_t kMaxTokenizerBytes = 256ull << 20;
+
+bool Exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool IsDirectory(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+Result<ModelConfig> ReadConfig(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  if (!Exists(path)) {
+    return NotFound(
+        "%s: missing, expected a released-layout directory "
+        "(config.json, *.safetensors) or a .gguf file",
+        path.c_str());
+  }
+  ECPHORY_ASSIGN_OR_RETURN(const std::string text,
+                           ReadWholeFile(path, kMaxConfigBytes));
+  return ParseConfigJson(text, path);
+}
+
+Result<std::optional<Tokenizer>> ReadTokenizer(const std::string& directory) {
+  const std::string path = directory + "/tokenizer.json";
+  if (!Exists(path)) return std::optional<Tokenizer>();
+  ECPHORY_ASSIGN_OR_RETURN(const std::string text,
+                           ReadWholeFile(path, kMaxTokenizerBytes));
+  ECPHORY_ASSIGN_OR_RETURN(Tokenizer tokenizer,
+                           Tokenizer::FromJson(text, path));
+  return std::optional<Tokenizer>(std::move(tokenizer));
+}
+
+Result<ModelSource> OpenDirectory(const std::string& path) {
+  ModelSource source;
+  source.path = path;
+  source.format = "safetensors";
+  ECPHORY_ASSIGN_OR_RETURN(source.config, ReadConfig(path));
+  ECPHORY_ASSIGN_OR_RETURN(source.index, OpenSafetensorsDirectory(path));
+  ECPHORY_ASSIGN_OR_RETURN(source.tokenizer, ReadTokenizer(path));
+  if (source.config.engram.enabled()) {
+    ECPHORY_ASSIGN_OR_RETURN(source.token_map, DirectoryTokenMap(source, path));
+  }
+  return source;
+}
+
+}  // namespace
+
+const TensorInfo* ModelSource::Find(const std::string& released_name) const {
+  if (format == "gguf") {
+    const std::string name = GgufTensorName(released_name);
+    return name.empty() ? nullptr : index.Find(name);
+  }
+  const TensorInfo* weight = index.Find(released_name + ".weight");
+  return weight ? weight : index.Find(released_name);
+}
+
+Result<ModelSource> OpenModelSource(const std::string& path) {
+  if (!Exists(path)) {
+    return NotFound("%s: no such file or directory", path.c_str());
+  }
+  ECPHORY_ASSIGN_OR_RETURN(ModelSource source, IsDirectory(path)
+                                                   ? OpenDirectory(path)
+                                                   : OpenGgufSource(path));
+  ECPHORY_RETURN_IF_ERROR(CheckEngram(source));
+  return source;
+}
+
+}  // namespace ecphory

@@ -1,0 +1,147 @@
+#include "model/weights.h"
+
+#include <cstring>
+#include <utility>
+
+#include "model/stored_tensor.h"
+#include "model/tensor_slots.h"
+#include "model/weight_mapping.h"
+
+namespace ecphory {
+
+namespace {
+
+// Scales are read at load to refuse broken ones early. The released experts
+// hold 17 GB of them, which would be most of the loading time: beyond this many
+// bytes (well under a second of reading) the rest stays unread.
+constexpr uint64_t kMaxScaleBytesChecked = 256ull << 20;
+
+// A slot and where its parts are stored.
+struct FoundSlot {
+  TensorSlot slot;
+  const TensorInfo* vector = nullptr;  // kVector; null when absent
+  std::vector<StoredMatrix> matrices;  // others
+};
+
+Result<std::vector<FoundSlot>> FindAll(const ModelSource& source,
+                                       std::vector<TensorSlot> slots) {
+  std::vector<FoundSlot> found;
+  found.reserve(slots.size());
+  for (TensorSlot& slot : slots) {
+    FoundSlot& entry = found.emplace_back();
+    entry.slot = std::move(slot);
+    if (entry.slot.role == TensorRole::kVector) {
+      ECPHORY_ASSIGN_OR_RETURN(entry.vector, FindVector(source, entry.slot));
+    } else {
+      ECPHORY_ASSIGN_OR_RETURN(entry.matrices,
+                               FindMatrices(source, entry.slot));
+    }
+  }
+  return found;
+}
+
+std::vector<const TensorInfo*> UsedTensors(
+    const std::vector<FoundSlot>& found) {
+  std::vector<const TensorInfo*> used;
+  for (const FoundSlot& entry : found) {
+    if (entry.vector) used.push_back(entry.vector);
+    for (const StoredMatrix& matrix : entry.matrices) {
+      used.push_back(matrix.data);
+      if (matrix.scales) used.push_back(matrix.scales);
+    }
+  }
+  return used;
+}
+
+class Binder {
+ public:
+  Binder(const ModelSource& source, const WeightMapping& mapping)
+      : source_(source), mapping_(mapping) {}
+
+  Status Bind(const FoundSlot& found) {
+    const TensorSlot& slot = found.slot;
+    if (slot.role == TensorRole::kVector) {
+      BindVector(found.vector, slot.vector);
+      return {};
+    }
+    if (slot.role != TensorRole::kExperts) {
+      return BindMatrix(found.matrices[0], slot.matrix);
+    }
+    slot.experts->resize(found.matrices.size());
+    for (size_t e = 0; e < found.matrices.size(); ++e) {
+      ECPHORY_RETURN_IF_ERROR(BindMatrix(
+          found.matrices[e], &((*slot.experts)[e].*slot.expert_part)));
+    }
+    return {};
+  }
+
+  uint64_t resident_bytes() const { return resident_bytes_; }
+
+ private:
+  void BindVector(const TensorInfo* tensor, std::vector<float>* out) {
+    if (tensor == nullptr) return;
+    out->resize(tensor->values());
+    CopyToFloat(tensor->dtype, mapping_.Bytes(*tensor), out->size(),
+                out->data());
+    resident_bytes_ += out->size() * sizeof(float);
+  }
+
+  Status BindMatrix(const StoredMatrix& stored, Matrix* out) {
+    out->format = stored.format;
+    out->rows = stored.rows;
+    out->cols = stored.cols;
+    out->data = mapping_.Bytes(*stored.data) + stored.data_offset;
+    if (stored.scales == nullptr) return {};
+    out->scales = mapping_.Bytes(*stored.scales);
+    return CheckScales(*stored.scales, out->scales);
+  }
+
+  Status CheckScales(const TensorInfo& tensor, const uint8_t* scales) {
+    if (tensor.bytes > kMaxScaleBytesChecked - scale_bytes_checked_) return {};
+    scale_bytes_checked_ += tensor.bytes;
+    const void* nan = std::memchr(scales, 255, tensor.bytes);
+    if (nan == nullptr) return {};
+    const uint64_t at =
+        static_cast<uint64_t>(static_cast<const uint8_t*>(nan) - scales);
+    const uint64_t cols = tensor.shape[1];
+    return Corrupt("%s: scale [%llu, %llu] is 255 (NaN), expected 0..254",
+                   TensorLabel(source_, tensor).c_str(),
+                   static_cast<unsigned long long>(at / cols),
+                   static_cast<unsigned long long>(at % cols));
+  }
+
+  const ModelSource& source_;
+  const WeightMapping& mapping_;
+  uint64_t resident_bytes_ = 0;
+  uint64_t scale_bytes_checked_ = 0;
+};
+
+// Without a bias of their own, image positions are routed like text.
+void FillImageBias(Weights* weights) {
+  for (LayerWeights& layer : weights->layers) {
+    MoeWeights& moe = layer.moe;
+    if (moe.bias_image.empty()) moe.bias_image = moe.bias;
+  }
+}
+
+}  // namespace
+
+Result<Weights> LoadWeights(const ModelSource& source) {
+  Weights weights;
+  ECPHORY_ASSIGN_OR_RETURN(
+      const std::vector<FoundSlot> found,
+      FindAll(source, MakeTensorSlots(source.config, &weights)));
+  ECPHORY_ASSIGN_OR_RETURN(const WeightMapping mapping,
+                           WeightMapping::Map(source, UsedTensors(found)));
+  Binder binder(source, mapping);
+  for (const FoundSlot& entry : found) {
+    ECPHORY_RETURN_IF_ERROR(binder.Bind(entry));
+  }
+  FillImageBias(&weights);
+  weights.mappings = mapping.mappings();
+  weights.mapped_bytes = mapping.bytes();
+  weights.resident_bytes = binder.resident_bytes();
+  return weights;
+}
+
+}  // namespace ecphory
