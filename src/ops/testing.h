@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "base/thread_pool.h"
+#include "ops/cpu/testing.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -154,10 +155,11 @@ inline ThreadPool& Pool(size_t threads) {
 inline constexpr size_t kDims[] = {1,  3,  4,  5,  7,  8,  9,   11,  15,
                                    16, 17, 19, 31, 32, 33, 127, 4096};
 
-// A backend under test; for "cpu" on one of its vector targets.
+// A backend under test; "cpu" once for each vector target it can run on here.
 struct Backend {
-  std::string name;
+  std::string name;  // "ref", "cpu_AVX2", ...
   const Ops& (*ops)();
+  int64_t cpu_target;  // 0 for ref
 
   friend void PrintTo(const Backend& backend, std::ostream* out) {
     *out << backend.name;
@@ -165,12 +167,20 @@ struct Backend {
 };
 
 inline std::vector<Backend> Backends() {
-  return {{"ref", RefOps}, {"cpu", CpuOps}};
+  std::vector<Backend> backends = {{"ref", RefOps, 0}};
+  for (const int64_t target : CpuTargetsForTest()) {
+    backends.push_back(
+        {std::string("cpu_") + CpuTargetNameForTest(target), CpuOps, target});
+  }
+  return backends;
 }
 
 // Fixture of tests that run on every backend.
 class OpTest : public testing::TestWithParam<Backend> {
  protected:
+  void SetUp() override { SetCpuTargetForTest(GetParam().cpu_target); }
+  void TearDown() override { SetCpuTargetForTest(0); }
+
   const Ops& ops() const { return GetParam().ops(); }
   bool is_ref() const { return GetParam().name == "ref"; }
 
