@@ -107,8 +107,8 @@ ECPHORY_INSTANTIATE_OP_TEST(ExpertsTest);
 TEST_P(ExpertsTest, EveryFormatAndShape) {
   Random random(27);
   for (const WeightFormat format : kWeightFormats) {
-    for (const size_t dim : {32, 96, 160}) {
-      for (const size_t inner : {32, 64, 224}) {
+    for (const size_t dim : {32, 96}) {
+      for (const size_t inner : {32, 160}) {
         for (const size_t tokens : {1, 2, 9}) {
           ExpertsCase c(format, dim, inner, tokens, 5, 3, random);
           for (const float limit : {0.0f, 0.75f}) {
