@@ -76,10 +76,10 @@ struct GenerateResult {
   std::vector<int32_t> tokens;  // without the final eos
   StopReason reason = StopReason::kLength;
   uint64_t prompt_tokens = 0;
-  double prompt_seconds = 0;
-  double generate_seconds = 0;  // from the first sampled token to the last
-  double first_token_seconds = 0;
-  SessionStats stats;  // of this call
+  double prompt_seconds = 0;       // the forward passes of the prompt
+  double first_token_seconds = 0;  // from the call to the first sampled token
+  double generate_seconds = 0;     // from the first sampled token to the last
+  SessionStats stats;              // of this call
 };
 
 // Appends `prompt` to the session and samples until something stops it. An
