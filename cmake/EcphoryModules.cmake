@@ -62,17 +62,31 @@ function(ecphory_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
 endfunction()
 
-# The product: every module's objects as one library. ecphory_whole (static) is
-# what the tool links; it sees only include/, like any user.
+# The product, twice from every module's objects: ecphory_shared is what gets
+# installed, ecphory_whole (static) is what the tool links. Both show include/
+# only, and the shared one exports what is marked ECPHORY_EXPORT.
 function(ecphory_library)
   set(objects)
-  set(deps)
   foreach(module ${ECPHORY_MODULES})
     list(APPEND objects $<TARGET_OBJECTS:ecphory_${module}>)
   endforeach()
   set(deps Threads::Threads PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::HWY)
+
   add_library(ecphory_whole STATIC ${objects})
-  set_target_properties(ecphory_whole PROPERTIES LINKER_LANGUAGE CXX)
   target_include_directories(ecphory_whole PUBLIC ${CMAKE_SOURCE_DIR}/include)
   target_link_libraries(ecphory_whole PUBLIC ${deps} PRIVATE ecphory_options)
+
+  add_library(ecphory_shared SHARED ${objects})
+  set(version_script ${CMAKE_SOURCE_DIR}/cmake/libecphory.map)
+  target_include_directories(ecphory_shared PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(ecphory_shared PUBLIC cxx_std_20)
+  target_link_libraries(ecphory_shared PRIVATE ${deps} ecphory_options)
+  target_link_options(ecphory_shared PRIVATE LINKER:--version-script=${version_script})
+  set_target_properties(ecphory_shared PROPERTIES
+    OUTPUT_NAME ecphory EXPORT_NAME ecphory LINK_DEPENDS ${version_script}
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+
+  set_target_properties(ecphory_whole ecphory_shared PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()

@@ -1,0 +1,20 @@
+// The subcommands. Each adds itself to the parser and, when chosen, leaves
+// what to do in `action`.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+
+#include "ecphory/status.h"
+
+namespace ecphory::cli {
+
+using Action = std::function<Status()>;
+
+void AddRunCommand(CLI::App& app, Action* action);
+void AddInfoCommand(CLI::App& app, Action* action);
+void AddTokenizeCommand(CLI::App& app, Action* action);
+void AddLogitsCommand(CLI::App& app, Action* action);
+void AddConvertCommand(CLI::App& app, Action* action);
+
+}  // namespace ecphory::cli

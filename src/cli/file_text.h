@@ -1,0 +1,13 @@
+// A small file as one string.
+#pragma once
+
+#include <string>
+
+#include "ecphory/status.h"
+
+namespace ecphory::cli {
+
+// kNotFound, kIoError or kOutOfRange (more than `max_bytes`), naming `path`.
+Result<std::string> ReadFileText(const std::string& path, size_t max_bytes);
+
+}  // namespace ecphory::cli

@@ -1,0 +1,72 @@
+// Flags of the command line: declared in one line each, checked in one place,
+// errors that name the flag, the value and what was expected.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "ecphory/model.h"
+
+namespace ecphory::cli {
+
+// Larger chunks only take memory.
+inline constexpr uint32_t kMaxChunk = 1u << 20;
+
+// Whole number in [min, max]; throws CLI::ValidationError that names `flag`.
+uint32_t ParseInteger(const std::string& flag, const std::string& text,
+                      uint32_t min, uint32_t max);
+
+// Whole number in [min, max].
+CLI::Option* AddInteger(CLI::App& app, const std::string& flag, uint32_t* value,
+                        uint32_t min, uint32_t max, const std::string& help);
+CLI::Option* AddSeed(CLI::App& app, const std::string& flag, uint64_t* value,
+                     const std::string& help);
+// `expected` ends the error: "0 (greedy) to 100". `valid` decides.
+CLI::Option* AddReal(CLI::App& app, const std::string& flag, float* value,
+                     bool (*valid)(float), const std::string& expected,
+                     const std::string& help);
+CLI::Option* AddText(CLI::App& app, const std::string& flag, std::string* value,
+                     const std::string& type, const std::string& help);
+
+// One of the map's names.
+template <typename T>
+CLI::Option* AddChoice(CLI::App& app, const std::string& flag, T* value,
+                       const std::map<std::string, T>& choices,
+                       const std::string& help);
+
+// -m and how to run it. `run_flags`: also --threads and --backend.
+struct ModelFlags {
+  std::string path;
+  ModelOptions options;
+};
+void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags = true);
+// kInvalidArgument when -m is missing.
+Status CheckModelFlags(const ModelFlags& flags);
+Result<std::shared_ptr<const Model>> OpenModel(const ModelFlags& flags);
+
+namespace internal {
+[[noreturn]] void ThrowBadValue(const std::string& flag,
+                                const std::string& value,
+                                const std::string& expected);
+}  // namespace internal
+
+template <typename T>
+CLI::Option* AddChoice(CLI::App& app, const std::string& flag, T* value,
+                       const std::map<std::string, T>& choices,
+                       const std::string& help) {
+  std::string names;
+  for (const auto& [name, unused] : choices) {
+    names += (names.empty() ? "" : "|") + name;
+  }
+  const auto set = [=](const std::string& text) {
+    const auto found = choices.find(text);
+    if (found == choices.end()) internal::ThrowBadValue(flag, text, names);
+    *value = found->second;
+  };
+  return app.add_option_function<std::string>(flag, set, help)
+      ->type_name(names);
+}
+
+}  // namespace ecphory::cli

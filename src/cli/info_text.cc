@@ -1,0 +1,146 @@
+#include "info_text.h"
+
+#include "output.h"
+#include "sizes.h"
+#include "tensor_types.h"
+
+namespace ecphory::cli {
+
+namespace {
+
+std::string Line(const char* label, const std::string& value) {
+  return Format("  %-18s %s\n", label, value.c_str());
+}
+
+// "39.2 MB (39,214,080 bytes)".
+std::string Bytes(uint64_t bytes) {
+  return Format("%s (%s bytes)", HumanBytes(bytes).c_str(),
+                Grouped(bytes).c_str());
+}
+
+template <typename T>
+std::string Join(const std::vector<T>& values, const char* separator = " ") {
+  std::string text;
+  for (const T& value : values) {
+    text += (text.empty() ? "" : separator) + std::to_string(value);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string ModelSection(const ModelInfo& info) {
+  const std::string dialect =
+      info.dialect.empty() ? "" : ", " + info.dialect + " names";
+  std::string text = info.path + "\n";
+  text += Line("format", info.format + dialect);
+  text += Line("architecture", info.config.architecture);
+  if (!info.config.name.empty()) text += Line("name", info.config.name);
+  text +=
+      Line("parameters", HumanCount(info.parameters_backbone) + " backbone (" +
+                             HumanCount(info.parameters_active) +
+                             " active per token) + " +
+                             HumanCount(info.parameters_engram) + " Engram");
+  text += Line("tokenizer", info.has_tokenizer ? info.tokenizer : "none");
+  return text;
+}
+
+std::string ShapeSection(const ModelConfig& c) {
+  std::string text = "\nsizes\n";
+  text += Line("layers", Format("%u, width %u, %u residual streams", c.n_layers,
+                                c.hidden_size, c.hc_mult));
+  text += Line("vocabulary", Format("%u tokens", c.vocab_size));
+  text += Line("context", Format("at most %u tokens", c.max_positions));
+  text += Line("attention", Format("%u heads of %u, window %u", c.n_heads,
+                                   c.head_dim, c.sliding_window));
+  text += Line("compression",
+               "ratio by layer: " + Join(c.compress_ratios) +
+                   "; KV sources: " + Join(c.kv_source_layer_ids) +
+                   "; index sources: " + Join(c.index_source_layer_ids));
+  text += Line("experts", Format("%u routed of width %u, %u per token, %u "
+                                 "shared",
+                                 c.n_experts, c.expert_dim,
+                                 c.n_experts_per_token, c.n_shared_experts));
+  return text;
+}
+
+std::string TableLine(const EngramTableFacts& table) {
+  std::string text = Format(
+      "  layer %u: %s rows of %llu bytes, %s, %s\n      %s at %s offset %llu\n",
+      table.layer, Grouped(table.rows).c_str(),
+      static_cast<unsigned long long>(table.row_bytes), table.codec.c_str(),
+      Bytes(table.bytes).c_str(), table.tensor.c_str(), table.file.c_str(),
+      static_cast<unsigned long long>(table.offset));
+  if (!table.scale_file.empty()) {
+    text += Format("      scales at %s offset %llu\n", table.scale_file.c_str(),
+                   static_cast<unsigned long long>(table.scale_offset));
+  }
+  return text;
+}
+
+std::string EngramSection(const ModelInfo& info) {
+  const EngramConfig& e = info.config.engram;
+  if (!e.enabled()) return "\nEngram memory: none\n";
+  std::string text = "\nEngram memory (read from disk, never mapped)\n";
+  text += Line("lookup", Format("n-grams of 2 to %u tokens, %u rows each, %u "
+                                "rows of %u values per token and layer",
+                                e.max_ngram, e.heads, e.columns(), e.head_dim));
+  text += Line("compressed ids", Grouped(info.compressed_vocab));
+  for (const auto& table : info.engram_tables) text += TableLine(table);
+  return text;
+}
+
+std::string MemorySection(const MemoryPlan& plan) {
+  std::string text = Format("\nmemory for %u tokens in chunks of %u\n",
+                            plan.context, plan.chunk);
+  text += Line("mapped weights",
+               Bytes(plan.mapped_weights) + ", file pages, evictable");
+  text += Line("resident weights", Bytes(plan.resident_weights));
+  text += Line("state", Bytes(plan.state_context) + ": " +
+                            HumanBytes(plan.state_fixed) + " fixed, " +
+                            Format("%g", plan.state_per_token_exact) +
+                            " bytes a token");
+  text += Line("scratch", Bytes(plan.scratch));
+  text += Line("total", Bytes(plan.Total()) + " above the mapped weights");
+  return text;
+}
+
+std::string TypesSection(const std::vector<TensorFacts>& tensors) {
+  std::string text = Format("\ntensors: %zu\n", tensors.size());
+  for (const auto& [type, total] : TotalsByType(tensors)) {
+    text +=
+        Line(type.c_str(), Grouped(total.tensors) + ", " + Bytes(total.bytes));
+  }
+  return text;
+}
+
+std::string UnusedSection(const std::vector<ModelInfo::UnusedGroup>& groups) {
+  std::string text;
+  for (const ModelInfo::UnusedGroup& group : groups) {
+    text += Line(group.group.c_str(),
+                 Grouped(group.tensors) + " tensors, " + Bytes(group.bytes));
+  }
+  return text.empty() ? "" : "\nnot used by this engine\n" + text;
+}
+
+std::string TensorList(const std::vector<TensorFacts>& tensors) {
+  std::string text = "\n";
+  for (const TensorFacts& tensor : tensors) {
+    text += Format("%s %s [%s] %s offset %llu, %llu bytes%s\n",
+                   tensor.name.c_str(), tensor.dtype.c_str(),
+                   Join(tensor.shape, ", ").c_str(), tensor.file.c_str(),
+                   static_cast<unsigned long long>(tensor.offset),
+                   static_cast<unsigned long long>(tensor.bytes),
+                   tensor.used ? "" : ", not used");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string InfoText(const ModelInfo& info, bool list_tensors) {
+  return ModelSection(info) + ShapeSection(info.config) + EngramSection(info) +
+         MemorySection(info.memory) + TypesSection(info.tensors) +
+         UnusedSection(info.unused) +
+         (list_tensors ? TensorList(info.tensors) : "");
+}
+
+}  // namespace ecphory::cli

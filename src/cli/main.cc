@@ -1,0 +1,123 @@
+// ecphory: the command line tool. Parses, runs one subcommand, and turns its
+// Status into one line on standard error and an exit code.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "ecphory/version.h"
+#include "exit_code.h"
+#include "interrupt.h"
+#include "output.h"
+#include "suggest.h"
+
+namespace ecphory::cli {
+namespace {
+
+constexpr char kFooter[] = R"(
+Examples:
+  ecphory run -m models/ecphory-mini.gguf -p "lynx:"
+  echo "The river" | ecphory run -m models/ecphory-mini.gguf -n 50 --temp 0
+  ecphory info -m models/ecphory-mini.gguf
+  ecphory tokenize -m models/ecphory-mini.gguf --rows "two words"
+
+'ecphory COMMAND --help' explains a command. Exit codes: docs/errors.md.)";
+
+// Names that could have been meant in place of an unknown argument.
+std::vector<std::string> KnownNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back("--" + name);
+    }
+    for (const std::string& name : option->get_snames()) {
+      names.push_back("-" + name);
+    }
+  }
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+Status UnknownArgument(const CLI::App& app, const std::string& argument) {
+  const auto chosen = app.get_subcommands();
+  const CLI::App& scope = chosen.empty() ? app : *chosen.front();
+  const std::string name = argument.substr(0, argument.find('='));
+  const bool flag = name[0] == '-';
+  const char* kind = flag ? "flag" : chosen.empty() ? "command" : "argument";
+  const std::string nearest = Nearest(name, KnownNames(scope));
+  if (!nearest.empty()) {
+    return InvalidArgument("unknown %s '%s'; did you mean '%s'?", kind,
+                           name.c_str(), nearest.c_str());
+  }
+  const std::string command = chosen.empty() ? "" : " " + scope.get_name();
+  return InvalidArgument("unknown %s '%s'; see ecphory%s --help", kind,
+                         name.c_str(), command.c_str());
+}
+
+Status UsageError(const CLI::App& app, const CLI::ParseError& error) {
+  const bool no_command =
+      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  if ((no_command || extras) && !unknown.empty()) {
+    return UnknownArgument(app, unknown.front());
+  }
+  if (no_command) {
+    return InvalidArgument(
+        "no command, expected run, info, tokenize, logits or convert; see "
+        "ecphory --help");
+  }
+  return InvalidArgument("%s", error.what());
+}
+
+// The exit code of --help and --version, or of a usage error; -1 to go on.
+int Parse(CLI::App& app, int argc, char** argv, Status* status) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help_or_version) {
+    return app.exit(help_or_version);
+  } catch (const CLI::ParseError& error) {
+    *status = UsageError(app, error);
+  }
+  return -1;
+}
+
+int Report(const Status& status) {
+  if (OutputClosed()) return kExitBrokenPipe;
+  if (!status.message().empty()) {
+    std::fprintf(stderr, "ecphory: %s\n", status.ToString().c_str());
+  }
+  return ExitCode(status.code());
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "Runs language models with an Engram memory read from disk, and mHC "
+      "residual streams.",
+      "ecphory");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("ecphory ") + Version());
+  app.get_formatter()->column_width(34);
+  Action action;
+  AddRunCommand(app, &action);
+  AddInfoCommand(app, &action);
+  AddTokenizeCommand(app, &action);
+  AddLogitsCommand(app, &action);
+  AddConvertCommand(app, &action);
+
+  Status status;
+  const int done = Parse(app, argc, argv, &status);
+  if (done >= 0) return done;
+  CatchInterrupts();
+  if (status.ok()) status = action();
+  return Report(status);
+}
+
+}  // namespace
+}  // namespace ecphory::cli
+
+int main(int argc, char** argv) { return ecphory::cli::Main(argc, argv); }

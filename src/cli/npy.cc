@@ -1,0 +1,234 @@
+#include "npy.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "file_text.h"
+#include "output.h"
+
+namespace ecphory::cli {
+
+namespace {
+
+constexpr char kMagic[] = "\x93NUMPY";
+constexpr size_t kMagicBytes = 6;
+// One fixed size, so that the data's place does not depend on the row count.
+// NumPy asks for a multiple of 64; 256 holds any shape of a few dimensions.
+constexpr size_t kHeaderBytes = 256;
+// 128 Mi ids of 8 bytes: far beyond any context.
+constexpr size_t kMaxNpyBytes = size_t{1} << 30;
+
+Status Bad(const std::string& path, const char* found, const char* expected) {
+  return Corrupt("%s: %s, expected %s", path.c_str(), found, expected);
+}
+
+// The bytes after magic, version and header length, and the header's text.
+struct NpyParts {
+  std::string header;
+  std::string data;
+};
+
+Result<NpyParts> SplitNpy(const std::string& path, const std::string& bytes) {
+  const char* expected = "a NumPy .npy file (np.save)";
+  if (bytes.size() < 12 || bytes.compare(0, kMagicBytes, kMagic) != 0) {
+    return Bad(path, "no .npy magic at its beginning", expected);
+  }
+  const auto byte = [&](size_t i) {
+    return static_cast<size_t>(static_cast<unsigned char>(bytes[i]));
+  };
+  const size_t version = byte(6);
+  if (version < 1 || version > 3) {
+    return Unsupported("%s: .npy version %zu, expected 1 to 3", path.c_str(),
+                       version);
+  }
+  const size_t begin = version == 1 ? 10 : 12;
+  size_t length = byte(8) | byte(9) << 8;
+  if (version > 1) length |= byte(10) << 16 | byte(11) << 24;
+  if (length > bytes.size() - begin) {
+    return Bad(path, "header longer than the file", expected);
+  }
+  return NpyParts{bytes.substr(begin, length), bytes.substr(begin + length)};
+}
+
+// The text between `open` and `close` that follows "'key':".
+Result<std::string> HeaderField(const std::string& path,
+                                const std::string& header, const char* key,
+                                char open, char close) {
+  const size_t at = header.find("'" + std::string(key) + "':");
+  const size_t begin =
+      at == std::string::npos ? at : header.find(open, at + strlen(key) + 3);
+  const size_t end =
+      begin == std::string::npos ? begin : header.find(close, begin + 1);
+  if (end == std::string::npos) {
+    return Corrupt("%s: .npy header has no usable '%s'", path.c_str(), key);
+  }
+  return header.substr(begin + 1, end - begin - 1);
+}
+
+struct IntKind {
+  size_t bytes;
+  bool is_signed;
+};
+
+Result<IntKind> ParseIntKind(const std::string& path,
+                             const std::string& descr) {
+  const char order = descr.size() == 3 ? descr[0] : '?';
+  const char kind = descr.size() == 3 ? descr[1] : '?';
+  const size_t bytes = descr.size() == 3 ? size_t(descr[2] - '0') : 0;
+  const bool integer = kind == 'i' || kind == 'u' || kind == 'b';
+  const bool width = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+  const bool little = order == '<' || bytes == 1;
+  if (!integer || !width || !little) {
+    return Unsupported(
+        "%s: elements of type '%s', expected little-endian integers or bool",
+        path.c_str(), descr.c_str());
+  }
+  return IntKind{bytes, kind == 'i'};
+}
+
+// Number of elements of "(7,)".
+Result<uint64_t> ParseLength(const std::string& path,
+                             const std::string& shape) {
+  unsigned long long length = 0;
+  int used = 0;
+  if (std::sscanf(shape.c_str(), "%llu ,%n", &length, &used) != 1 ||
+      used == 0 || static_cast<size_t>(used) != shape.size()) {
+    return Unsupported("%s: shape (%s), expected one dimension, e.g. (7,)",
+                       path.c_str(), shape.c_str());
+  }
+  return static_cast<uint64_t>(length);
+}
+
+int64_t DecodeInt(const char* data, IntKind kind) {
+  uint64_t bits = 0;
+  for (size_t i = 0; i < kind.bytes; ++i) {
+    bits |= uint64_t(static_cast<unsigned char>(data[i])) << (8 * i);
+  }
+  const unsigned unused = 64 - 8 * static_cast<unsigned>(kind.bytes);
+  const auto extended = static_cast<int64_t>(bits << unused);
+  return kind.is_signed ? extended >> unused : static_cast<int64_t>(bits);
+}
+
+const char* Descr(NpyType type) {
+  switch (type) {
+    case NpyType::kF32: return "<f4";
+    case NpyType::kI32: return "<i4";
+    case NpyType::kU8: return "|u1";
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<std::vector<int64_t>> ReadNpyInts(const std::string& path) {
+  ECPHORY_ASSIGN_OR_RETURN(const std::string bytes,
+                           ReadFileText(path, kMaxNpyBytes));
+  ECPHORY_ASSIGN_OR_RETURN(const NpyParts parts, SplitNpy(path, bytes));
+  ECPHORY_ASSIGN_OR_RETURN(
+      const std::string descr,
+      HeaderField(path, parts.header, "descr", '\'', '\''));
+  ECPHORY_ASSIGN_OR_RETURN(const IntKind kind, ParseIntKind(path, descr));
+  ECPHORY_ASSIGN_OR_RETURN(const std::string shape,
+                           HeaderField(path, parts.header, "shape", '(', ')'));
+  ECPHORY_ASSIGN_OR_RETURN(const uint64_t length, ParseLength(path, shape));
+  if (parts.data.size() % kind.bytes != 0 ||
+      parts.data.size() / kind.bytes != length) {
+    return Corrupt("%s: %zu bytes of data, expected %llu elements of %zu bytes",
+                   path.c_str(), parts.data.size(),
+                   static_cast<unsigned long long>(length), kind.bytes);
+  }
+  std::vector<int64_t> values(length);
+  for (size_t i = 0; i < length; ++i) {
+    values[i] = DecodeInt(parts.data.data() + i * kind.bytes, kind);
+  }
+  return values;
+}
+
+NpyWriter::NpyWriter(std::string path, NpyType type,
+                     std::vector<uint64_t> row_shape)
+    : path_(std::move(path)), type_(type), row_shape_(std::move(row_shape)) {}
+
+NpyWriter::~NpyWriter() {
+  if (fd_ < 0) return;
+  close(fd_);
+  unlink(temporary_.c_str());
+}
+
+Result<std::unique_ptr<NpyWriter>> NpyWriter::Create(
+    const std::string& path, NpyType type, std::vector<uint64_t> row_shape) {
+  std::unique_ptr<NpyWriter> writer(
+      new NpyWriter(path, type, std::move(row_shape)));
+  struct stat existing = {};
+  if (stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
+    return InvalidArgument(
+        "%s: exists and is no regular file, expected a name "
+        "to write a .npy file to",
+        path.c_str());
+  }
+  writer->temporary_ = path + ".XXXXXX";
+  writer->fd_ = mkstemp(writer->temporary_.data());
+  if (writer->fd_ < 0) return ErrnoError(errno, "%s", path.c_str());
+  // mkstemp gives 0600; the result is an ordinary file.
+  const mode_t mask = umask(0);
+  umask(mask);
+  fchmod(writer->fd_, 0666 & ~mask);
+  return writer;
+}
+
+uint64_t NpyWriter::RowBytes() const {
+  uint64_t bytes = type_ == NpyType::kU8 ? 1 : 4;
+  for (uint64_t n : row_shape_) bytes *= n;
+  return bytes;
+}
+
+Status NpyWriter::Write(const void* data, size_t bytes, uint64_t offset) {
+  const char* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = pwrite(fd_, from, bytes, static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoError(errno, "%s", path_.c_str());
+    from += n;
+    bytes -= static_cast<size_t>(n);
+    offset += static_cast<uint64_t>(n);
+  }
+  return {};
+}
+
+Status NpyWriter::AppendRows(const void* data, uint64_t rows) {
+  const uint64_t offset = kHeaderBytes + rows_ * RowBytes();
+  ECPHORY_RETURN_IF_ERROR(Write(data, rows * RowBytes(), offset));
+  rows_ += rows;
+  return {};
+}
+
+std::string NpyWriter::Header() const {
+  std::string shape = std::to_string(rows_) + ",";
+  for (uint64_t n : row_shape_) shape += " " + std::to_string(n) + ",";
+  std::string header(kMagic, kMagicBytes);
+  header += std::string("\x01\x00", 2);
+  header += static_cast<char>((kHeaderBytes - 10) & 0xFF);
+  header += static_cast<char>((kHeaderBytes - 10) >> 8);
+  header += Format("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
+                   Descr(type_), shape.c_str());
+  header.resize(kHeaderBytes - 1, ' ');
+  return header + "\n";
+}
+
+Status NpyWriter::Commit() {
+  const std::string header = Header();
+  ECPHORY_RETURN_IF_ERROR(Write(header.data(), header.size(), 0));
+  if (fsync(fd_) != 0) return ErrnoError(errno, "%s", path_.c_str());
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return ErrnoError(errno, "%s", path_.c_str());
+  }
+  close(std::exchange(fd_, -1));
+  return {};
+}
+
+}  // namespace ecphory::cli

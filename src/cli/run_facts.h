@@ -1,0 +1,36 @@
+// What `ecphory run` reports at its end.
+#pragma once
+
+#include <string>
+
+#include "ecphory/generate.h"
+#include "memory.h"
+#include "output.h"
+
+namespace ecphory::cli {
+
+// The kernel keeps a peak of all resident memory, but none of the part that is
+// ours alone: that one is sampled, after loading and along the prompt, when
+// everything the engine allocates stands.
+class MemoryWatch {
+ public:
+  void Sample();
+  // Now, with the largest anonymous part of all samples.
+  MemoryUse Use() const;
+
+ private:
+  uint64_t anonymous_peak_ = 0;
+};
+
+struct RunFacts {
+  const Model* model = nullptr;
+  GenerateResult result;
+  MemoryWatch memory;
+  double start_to_first_token = 0;
+  uint64_t seed = 0;
+
+  std::string ToLine() const;
+  Json ToJson() const;
+};
+
+}  // namespace ecphory::cli
