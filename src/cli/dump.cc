@@ -53,6 +53,11 @@ Status DumpObserver::TryAppend(const std::string& name, NpyType type,
         file,
         NpyWriter::Create(directory_ + "/" + name + ".npy", type, row_shape));
   }
+  // Scores and candidates have a column per compressed entry: later chunks see
+  // more of them.
+  const bool grows = row_shape.size() == 1 && file->row_shape().size() == 1 &&
+                     row_shape[0] > file->row_shape()[0];
+  if (grows) ECPHORY_RETURN_IF_ERROR(file->Widen(row_shape[0]));
   if (file->row_shape() != row_shape) {
     return Unsupported(
         "--dump: the shape of '%s' changes from chunk to chunk; give a --chunk "

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "file_text.h"
@@ -124,6 +125,17 @@ const char* Descr(NpyType type) {
   return "";
 }
 
+// Appends the element that says "nothing here".
+void PadElement(NpyType type, std::vector<uint8_t>* bytes) {
+  const float none = -std::numeric_limits<float>::infinity();
+  const int32_t minus_one = -1;
+  uint8_t element[4] = {};
+  if (type == NpyType::kF32) std::memcpy(element, &none, sizeof(none));
+  if (type == NpyType::kI32) std::memcpy(element, &minus_one, 4);
+  bytes->insert(bytes->end(), element,
+                element + (type == NpyType::kU8 ? 1 : 4));
+}
+
 }  // namespace
 
 Result<std::vector<int64_t>> ReadNpyInts(const std::string& path) {
@@ -200,10 +212,40 @@ Status NpyWriter::Write(const void* data, size_t bytes, uint64_t offset) {
   return {};
 }
 
+uint64_t NpyWriter::RowOffset(uint64_t row) const {
+  return kHeaderBytes + row * RowBytes();
+}
+
 Status NpyWriter::AppendRows(const void* data, uint64_t rows) {
-  const uint64_t offset = kHeaderBytes + rows_ * RowBytes();
-  ECPHORY_RETURN_IF_ERROR(Write(data, rows * RowBytes(), offset));
+  ECPHORY_RETURN_IF_ERROR(Write(data, rows * RowBytes(), RowOffset(rows_)));
   rows_ += rows;
+  return {};
+}
+
+Status NpyWriter::ReadRow(uint64_t row, std::vector<uint8_t>* bytes) const {
+  bytes->resize(RowBytes());
+  for (size_t done = 0; done < bytes->size();) {
+    const ssize_t n = pread(fd_, bytes->data() + done, bytes->size() - done,
+                            static_cast<off_t>(RowOffset(row) + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return ErrnoError(n < 0 ? errno : EIO, "%s", path_.c_str());
+    done += static_cast<size_t>(n);
+  }
+  return {};
+}
+
+Status NpyWriter::Widen(uint64_t width) {
+  const std::vector<uint64_t> narrow = row_shape_, wide = {width};
+  std::vector<uint8_t> bytes;
+  // From the last row back, so that none is overwritten before it is read.
+  for (uint64_t row = rows_; row-- > 0;) {
+    row_shape_ = narrow;
+    ECPHORY_RETURN_IF_ERROR(ReadRow(row, &bytes));
+    row_shape_ = wide;
+    while (bytes.size() < RowBytes()) PadElement(type_, &bytes);
+    ECPHORY_RETURN_IF_ERROR(Write(bytes.data(), bytes.size(), RowOffset(row)));
+  }
+  row_shape_ = wide;
   return {};
 }
 

@@ -29,11 +29,16 @@ class NpyWriter {
   uint64_t rows() const { return rows_; }
   // `data` holds rows * row size elements.
   Status AppendRows(const void* data, uint64_t rows);
+  // Lengthens the rows of a two-dimensional array to `width` elements: fp32
+  // rows with -infinity, int32 rows with -1, bytes with 0.
+  Status Widen(uint64_t width);
   Status Commit();
 
  private:
   NpyWriter(std::string path, NpyType type, std::vector<uint64_t> row_shape);
   uint64_t RowBytes() const;
+  uint64_t RowOffset(uint64_t row) const;
+  Status ReadRow(uint64_t row, std::vector<uint8_t>* bytes) const;
   std::string Header() const;
   Status Write(const void* data, size_t bytes, uint64_t offset);
 

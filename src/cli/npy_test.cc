@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -130,6 +131,23 @@ TEST_F(NpyTest, WritesRowsWithTheirShape) {
   EXPECT_NE(bytes.find("'<f4', 'fortran_order': False, 'shape': (2, 2, 3,)"),
             std::string::npos);
   EXPECT_EQ(bytes[255], '\n');
+}
+
+TEST_F(NpyTest, WidensRowsAlreadyWritten) {
+  auto writer = NpyWriter::Create(Path("out.npy"), NpyType::kI32, {0});
+  ASSERT_TRUE(writer.ok());
+  const int32_t values[] = {1, 2, 3, 4, 5, 6, 7};
+  ASSERT_TRUE((*writer)->AppendRows(values, 1).ok());  // a row of nothing
+  ASSERT_TRUE((*writer)->Widen(2).ok());
+  ASSERT_TRUE((*writer)->AppendRows(values, 2).ok());
+  ASSERT_TRUE((*writer)->Widen(3).ok());
+  ASSERT_TRUE((*writer)->AppendRows(values + 4, 1).ok());
+  ASSERT_TRUE((*writer)->Commit().ok());
+  const std::string bytes = *ReadFileText(Path("out.npy"), 4096);
+  EXPECT_NE(bytes.find("'shape': (4, 3,)"), std::string::npos);
+  const int32_t expected[] = {-1, -1, -1, 1, 2, -1, 3, 4, -1, 5, 6, 7};
+  ASSERT_EQ(bytes.size(), 256u + sizeof(expected));
+  EXPECT_EQ(std::memcmp(bytes.data() + 256, expected, sizeof(expected)), 0);
 }
 
 TEST_F(NpyTest, LeavesNothingWithoutCommit) {
