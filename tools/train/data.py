@@ -1,4 +1,6 @@
 """Batches of packed documents, a pure function of (seed, position): nothing is drawn while training runs."""
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 
@@ -33,11 +35,16 @@ class Batches:
     def __init__(self, corpus, batch, length, seed, device, position=(0, 0)):
         self.corpus, self.batch, self.length, self.seed, self.device = corpus, batch, length, seed, device
         self.number, self.offset = position
-        self.stream = self.load(self.number)
+        self.worker = ThreadPoolExecutor(1)
+        self.coming = self.prepare(self.number)
+        self.begin_epoch()
 
-    def load(self, number):
-        stream = torch.from_numpy(self.corpus.epoch(self.seed, number).astype(np.int32))
-        return stream.to(self.device)
+    def prepare(self, number):
+        return self.worker.submit(lambda: self.corpus.epoch(self.seed, number).astype(np.int32))
+
+    def begin_epoch(self):
+        self.stream = torch.from_numpy(self.coming.result()).to(self.device)
+        self.coming = self.prepare(self.number + 1)
 
     @property
     def position(self):
@@ -47,7 +54,7 @@ class Batches:
         size = self.batch * self.length
         if self.offset + size + 1 > len(self.stream):
             self.number, self.offset = self.number + 1, 0
-            self.stream = self.load(self.number)
+            self.begin_epoch()
         part = self.stream[self.offset:self.offset + size + 1].long()
         self.offset += size
         return part[:-1].view(self.batch, self.length), part[1:].view(self.batch, self.length)

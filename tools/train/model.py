@@ -67,7 +67,7 @@ class Options:
     engram: str = "on"                  # "on", "shut" (every gate 0), "none" (a model without Engram)
     index_loss: bool = False            # also the indexer's training loss
     trace: dict | None = None
-    site_functions: tuple | None = None  # compiled replacements of (engram, attention_site, ffn_site)
+    site_functions: tuple | None = None  # compiled replacements of (spread, engram, attention_site, ffn_site)
 
 
 @dataclass
@@ -348,6 +348,11 @@ def engram(h, rows, lw, cfg, shut, opt):
     return (hw + gate[..., None] * value).to(h.dtype)
 
 
+def spread(tokens, embed, streams):
+    """The embedding of each token, the same in every stream."""
+    return torch.nn.functional.embedding(tokens, embed)[:, :, None, :].repeat(1, 1, streams, 1)
+
+
 # ---- the model ----------------------------------------------------------------------------------------------------
 
 def rope_tables(cfg, length, dtype, device):
@@ -361,10 +366,10 @@ def rope_tables(cfg, length, dtype, device):
 
 def hidden_states(w, cfg, tokens, row_numbers, image_mask=None, segments=None, warm=None, opt=Options(), ropes=None):
     """[B, T, D] after the last norm, and Extras. `row_numbers` comes from EngramTables (None without Engram)."""
-    engram_fn, attention_fn, ffn_fn = opt.site_functions or (engram, attention_site, ffn_site)
+    spread_fn, engram_fn, attention_fn, ffn_fn = opt.site_functions or (spread, engram, attention_site, ffn_site)
     embed = w["embed.weight"]
     ropes = ropes or rope_tables(cfg, tokens.shape[1], embed.dtype, tokens.device)
-    h = torch.nn.functional.embedding(tokens, embed)[:, :, None, :].repeat(1, 1, cfg.hc_mult, 1)
+    h = spread_fn(tokens, embed, cfg.hc_mult)
     pre = torch.zeros(*tokens.shape, cfg.hc_mult, device=tokens.device, dtype=wide(embed[:1]).dtype)
     pre[..., 0] = 1
     shared, extras, whole = Shared(), Extras(), opt.trace

@@ -34,4 +34,4 @@ class Muon(torch.optim.Optimizer):
                 m, n = p.shape[-2] // group["split"], p.shape[-1]
                 u = orthogonalise(g.reshape(-1, m, n)).view_as(p)
                 p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_(u, alpha=-group["lr"] * max(1.0, m / n) ** 0.5)
+                p.sub_(u * (group["lr"] * max(1.0, m / n) ** 0.5))

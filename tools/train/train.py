@@ -37,8 +37,9 @@ def arguments():
     p.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None, help="default: on a GPU")
     p.add_argument("--dtype", default=None, choices=("float32", "bfloat16"), help="default: bfloat16 on a GPU")
     p.add_argument("--warmup", type=int, default=200)
-    p.add_argument("--decay", type=float, default=0.5, help="share of the steps, at the end, over which the rate falls to zero")
-    p.add_argument("--dense-index", type=float, default=0.1, help="share of the steps in which every visible entry is attended")
+    p.add_argument("--decay-steps", type=int, default=None, help="last steps, over which the rate falls to zero (default: half)")
+    p.add_argument("--dense-steps", type=int, default=2000, help="first steps, in which every visible entry is attended")
+    p.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True, help="replay a step as one CUDA graph")
     p.add_argument("--lr-muon", type=float, default=0.015)
     p.add_argument("--lr-embed", type=float, default=0.01)
     p.add_argument("--lr-head", type=float, default=0.003)
@@ -69,28 +70,32 @@ class Functions:
     def __init__(self, compile_):
         torch._dynamo.config.recompile_limit = 64
         wrap = (lambda f: torch.compile(f, dynamic=False)) if compile_ else (lambda f: f)
-        self.sites = tuple(wrap(f) for f in (model.engram, model.attention_site, model.ffn_site))
+        self.sites = tuple(wrap(f) for f in (model.spread, model.engram, model.attention_site, model.ffn_site))
         self.loss = wrap(token_loss)
         self.rounded = wrap(Store.rounded)
 
 
 def optimisers(store, args):
-    muon = [{"params": [store.masters[k]], "split": {"engram.wkv.weight": 5, "attn.wo_a.weight": 2}.get(k[0], 1)}
+    muon = [{"params": [store.masters[k]], "split": {"engram.wkv.weight": 5, "attn.wo_a.weight": 2}.get(k[0], 1), "base": args.lr_muon}
             for k in store.names_of("muon")]
-    adam = [{"params": store.tensors(kind), "lr": rate, "weight_decay": decay} for kind, rate, decay in (
+    adam = [{"params": store.tensors(kind), "base": rate, "weight_decay": decay} for kind, rate, decay in (
         ("embed", args.lr_embed, 0.0), ("head", args.lr_head, args.weight_decay), ("small", args.lr_small, 0.0),
         ("mix", args.lr_mix, 0.0), ("memory", args.lr_memory, 0.0)) if store.tensors(kind)]
-    out = [Muon(muon, lr=args.lr_muon, weight_decay=args.weight_decay),
-           torch.optim.AdamW(adam, betas=(0.9, 0.95), eps=1e-10, fused=args.device == "cuda")]
-    for o in out:
-        for g in o.param_groups:
-            g["base"] = g["lr"]
-    return out
+    gpu = args.device == "cuda"
+    for g in muon + adam:
+        g["lr"] = learning_rate(args)
+    return [Muon(muon, lr=0.0, weight_decay=args.weight_decay),
+            torch.optim.AdamW(adam, betas=(0.9, 0.95), eps=1e-10, fused=gpu, capturable=gpu)]
+
+
+def learning_rate(args):
+    """Where a group's rate lives: on a GPU in a tensor, which a captured step reads anew at each replay."""
+    return torch.zeros((), device="cuda") if args.device == "cuda" else 0.0
 
 
 def rate(step, args):
     """Warm-up, plateau, then a straight line to zero at the last step."""
-    return min((step + 1) / args.warmup, 1.0, (args.steps - step) / max(1.0, args.decay * args.steps))
+    return min((step + 1) / args.warmup, 1.0, (args.steps - step) / (args.decay_steps or max(1, args.steps // 2)))
 
 
 class Trainer:
@@ -102,6 +107,8 @@ class Trainer:
         if args.no_engram:
             self.cfg.engram_layer_ids = []
         self.tables = EngramTables(self.cfg, token_map(tokenizer)) if self.cfg.engram_layer_ids else None
+        if self.tables:
+            self.tables.compressed_ids = self.tables.compressed_ids.to(args.device)
         self.dtype = getattr(torch, args.dtype or ("bfloat16" if args.device == "cuda" else "float32"))
         self.store = Store(self.cfg, self.tables, args.seed, args.device)
         self.optimisers = optimisers(self.store, args)
@@ -114,10 +121,15 @@ class Trainer:
             self.store.load_state(state["masters"])
             for o, s in zip(self.optimisers, state["optimisers"]):
                 o.load_state_dict(s)
+                for g in o.param_groups:
+                    g["lr"] = learning_rate(args)
             self.step, self.seconds, position = state["step"], state["seconds"], tuple(state["position"])
         self.batches = Batches(Corpus(os.path.join(args.data, "train.npz"), WEIGHTS), args.batch, args.length, args.seed,
                                args.device, position)
         self.held_out = Corpus(os.path.join(args.data, "valid.npz"))
+        self.warm = torch.tensor(False, device=args.device)
+        self.bias_rate = torch.zeros((), device=args.device)
+        self.graph, self.static, self.eager_steps = None, None, 0
         self.stop = False
 
     def checkpoint_path(self):
@@ -129,45 +141,87 @@ class Trainer:
                     "seconds": self.seconds, "position": list(self.batches.position), "config": self.cfg.__dict__}, path + ".part")
         os.replace(path + ".part", path)
 
-    def hidden(self, w, tokens, warm, engram="on", index_loss=False):
+    def hidden(self, w, tokens, engram="on"):
         segments = segments_of(tokens)
         rows = self.tables.row_numbers(tokens, None, segments) if self.tables else None
-        opt = model.Options(engram=engram, index_loss=index_loss, site_functions=self.functions.sites)
-        return model.hidden_states(w, self.cfg, tokens, rows, None, segments, warm, opt, self.ropes)
+        opt = model.Options(engram=engram, index_loss=True, site_functions=self.functions.sites)
+        return model.hidden_states(w, self.cfg, tokens, rows, None, segments, self.warm, opt, self.ropes)
 
-    def train_step(self):
-        """Returns a tensor: loss per token, index loss, highest and lowest share of an expert."""
-        args = self.args
-        tokens, targets = self.batches.next()
+    def compute(self, tokens, targets):
+        """Forward, backward, update. Returns loss per token, index loss, highest and lowest share of an expert."""
         mask = counted(tokens)
-        warm = torch.tensor(self.step < args.dense_index * args.steps, device=args.device)
         w = self.functions.rounded(self.store, self.dtype)
-        x, extras = self.hidden(w, tokens, warm, index_loss=True)
+        x, extras = self.hidden(w, tokens)
         loss = self.functions.loss(x, w["head.weight"], targets, mask) / mask.sum()
         index = sum(extras.index_loss) if extras.index_loss else loss.detach() * 0
         (loss + index).backward()
-        factor = rate(self.step, args)
         for o in self.optimisers:
-            for g in o.param_groups:
-                g["lr"] = g["base"] * factor
             o.step()
             o.zero_grad(set_to_none=True)
         with torch.no_grad():
             load = torch.stack(extras.expert_load)
             share = load / load.mean(1, keepdim=True)
-            self.store.biases().add_(torch.sign(1 - share), alpha=args.bias_rate * min(1.0, 2 * factor))
+            self.store.biases().add_(torch.sign(1 - share) * self.bias_rate)
             self.store.copy_biases()
-        self.step += 1
         return torch.stack((loss.detach().float(), index.detach().float(), share.max(), share.min()))
 
-    @torch.no_grad()
+    def set_rates(self):
+        factor = rate(self.step, self.args)
+        for o in self.optimisers:
+            for g in o.param_groups:
+                if torch.is_tensor(g["lr"]):
+                    g["lr"].fill_(g["base"] * factor)
+                else:
+                    g["lr"] = g["base"] * factor
+        self.bias_rate.fill_(self.args.bias_rate * min(1.0, 2 * factor))
+        self.warm.fill_(self.step < self.args.dense_steps)
+
+    def train_step(self):
+        tokens, targets = self.batches.next()
+        self.set_rates()
+        if self.args.device == "cuda" and self.args.graph:
+            stats = self.captured_step(tokens, targets)
+        else:
+            stats = self.compute(tokens, targets)
+        self.step += 1
+        return stats
+
+    def captured_step(self, tokens, targets):
+        """The first steps run as they are (kernels are compiled, buffers made); then one is captured and replayed ever after."""
+        if self.eager_steps < 3:
+            self.eager_steps += 1
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                stats = self.compute(tokens, targets)
+            torch.cuda.current_stream().wait_stream(side)
+            return stats
+        if self.graph is None:
+            self.static = (tokens.clone(), targets.clone())
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(graph):
+                    self.stats = self.compute(*self.static)
+            except RuntimeError as error:
+                print(f"no graph, steps run one kernel at a time: {error}", flush=True)
+                self.args.graph = False
+                for o in self.optimisers:
+                    o.zero_grad(set_to_none=True)
+                return self.compute(tokens, targets)
+            self.graph = graph
+        for held, new in zip(self.static, (tokens, targets)):
+            held.copy_(new)
+        self.graph.replay()
+        return self.stats.clone()
+
     def evaluate(self, engram="on"):
-        """Bits per byte of the held-out text."""
+        """Bits per byte of the held-out text. (Gradients stay enabled: the compiled graphs of training are used again.)"""
         w = self.functions.rounded(self.store, self.dtype)
-        warm = torch.tensor(False, device=self.args.device)
+        self.warm.fill_(False)
         total = 0.0
         for tokens, targets in held_out_batches(self.held_out, self.args.batch, self.args.length, self.args.device):
-            x, _ = self.hidden(w, tokens, warm, engram)
+            x, _ = self.hidden(w, tokens, engram)
             total += self.functions.loss(x, w["head.weight"], targets, counted(tokens)).item()
         return total / 0.6931471805599453 / self.held_out.bytes
 
