@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
 #include <numeric>
 #include <string>
@@ -69,7 +70,7 @@ Hasher ReleasedHasher() {
   return *Hasher::Create(*DeriveLayout(spec), Identity(99'092), 2);
 }
 
-// Three compressed ids 0..9 and pad 7; small numbers that a reader can check.
+// Compressed ids 0..9, pad id 7; small numbers that a reader can check.
 Layout TinyLayout() {
   LayoutSpec spec{{1}, 4, 1, 100, 10};
   const std::vector<uint64_t> primes = {101, 103, 107};

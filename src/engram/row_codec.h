@@ -4,9 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-
-#include "ecphory/status.h"
 
 namespace ecphory::engram {
 
