@@ -1,8 +1,8 @@
 #include "format/gguf.h"
 
 #include <cstdint>
-#include <limits>
 #include <optional>
+#include <utility>
 
 #include "base/quote.h"
 #include "format/gguf_parser.h"

@@ -47,7 +47,7 @@ class HeaderHandler : public StrictJsonHandler {
         }
         field_.clear();
         return true;
-      default: return FailHere("unexpected object");
+      default: return Fail("unexpected object");
     }
   }
 
@@ -56,33 +56,33 @@ class HeaderHandler : public StrictJsonHandler {
       case Place::kTop:
         name_ = key;
         field_.clear();
-        return names_.insert(key).second || FailHere("appears twice");
+        return names_.insert(key).second || Fail("appears twice");
       case Place::kMetadata:
         field_ = key;
-        return metadata_keys_.insert(key).second || FailHere("appears twice");
+        return metadata_keys_.insert(key).second || Fail("appears twice");
       default:
         field_ = key;
-        return fields_.insert(key).second || FailHere("appears twice");
+        return fields_.insert(key).second || Fail("appears twice");
     }
   }
 
   bool string(std::string& value) override {
     if (place_ == Place::kMetadata) return true;
     if (place_ != Place::kTensor || field_ != "dtype") {
-      return FailHere("unexpected string");
+      return Fail("unexpected string");
     }
     entries_.back().dtype = value;
     return true;
   }
 
   bool start_array(size_t) override {
-    if (place_ != Place::kTensor) return FailHere("unexpected array");
+    if (place_ != Place::kTensor) return Fail("unexpected array");
     if (field_ == "shape") {
       place_ = Place::kShape;
     } else if (field_ == "data_offsets") {
       place_ = Place::kOffsets;
     } else {
-      return FailHere("unexpected array");
+      return Fail("unexpected array");
     }
     return true;
   }
@@ -91,14 +91,14 @@ class HeaderHandler : public StrictJsonHandler {
     if (place_ == Place::kShape) {
       entries_.back().shape.push_back(value);
       return entries_.back().shape.size() <= kMaxRank ||
-             FailHere("more dimensions than are supported");
+             Fail("more dimensions than are supported");
     }
     if (place_ == Place::kOffsets) {
       entries_.back().offsets.push_back(value);
       return entries_.back().offsets.size() <= 2 ||
-             FailHere("expected two numbers");
+             Fail("expected two numbers");
     }
-    return FailHere("unexpected number");
+    return Fail("unexpected number");
   }
 
   bool end_array() override {
@@ -112,15 +112,6 @@ class HeaderHandler : public StrictJsonHandler {
     return true;
   }
 
-  bool number_integer(int64_t) override {
-    return FailHere("unexpected negative number");
-  }
-  bool number_float(double, const std::string&) override {
-    return FailHere("unexpected number that is not an integer below 2^64");
-  }
-  bool boolean(bool) override { return FailHere("unexpected true or false"); }
-  bool null() override { return FailHere("unexpected null"); }
-
  private:
   enum class Place { kStart, kTop, kMetadata, kTensor, kShape, kOffsets, kEnd };
 
@@ -128,21 +119,20 @@ class HeaderHandler : public StrictJsonHandler {
     field_.clear();
     for (const char* field : {"dtype", "shape", "data_offsets"}) {
       if (fields_.count(field) == 0) {
-        return FailHere(std::string("has no \"") + field + "\"");
+        return Fail(std::string("has no \"") + field + "\"");
       }
     }
     if (entries_.back().offsets.size() != 2) {
-      return FailHere("expected two numbers in \"data_offsets\"");
+      return Fail("expected two numbers in \"data_offsets\"");
     }
     return true;
   }
 
-  // The message with the current name and field in front.
-  bool FailHere(const std::string& message) {
+  std::string Where() const override {
     std::string where;
     if (!name_.empty()) where = Quoted(name_) + ": ";
     if (!field_.empty()) where += Quoted(field_) + ": ";
-    return Fail(where + message);
+    return where;
   }
 
   Place place_ = Place::kStart;

@@ -38,7 +38,7 @@ class IndexHandler : public StrictJsonHandler {
     } else if (place_ == Place::kTop && section_ == "metadata") {
       place_ = Place::kMetadata;
     } else {
-      return Fail("unexpected object in " + Quoted(section_));
+      return Fail("unexpected object");
     }
     return true;
   }
@@ -47,11 +47,10 @@ class IndexHandler : public StrictJsonHandler {
     if (place_ == Place::kMetadata) return true;
     if (place_ == Place::kWeightMap) {
       tensor_ = key;
-      return tensors_.insert(key).second ||
-             Fail("tensor " + Quoted(key) + " appears twice");
+      return tensors_.insert(key).second || Fail("appears twice");
     }
     section_ = key;
-    return seen_.insert(key).second || Fail(Quoted(key) + " appears twice");
+    return seen_.insert(key).second || Fail("appears twice");
   }
 
   bool string(std::string& value) override {
@@ -64,6 +63,7 @@ class IndexHandler : public StrictJsonHandler {
 
   bool end_object() override {
     place_ = Place::kTop;
+    tensor_.clear();
     return true;
   }
 
@@ -79,10 +79,15 @@ class IndexHandler : public StrictJsonHandler {
   // Metadata may hold plain values of any kind; nothing else may.
   bool Scalar() {
     if (place_ == Place::kMetadata) return true;
-    return Fail("unexpected value in " + Quoted(section_) +
-                (place_ == Place::kWeightMap
-                     ? " for " + Quoted(tensor_) + ", expected a file name"
-                     : ""));
+    return Fail(place_ == Place::kWeightMap ? "expected a file name"
+                                            : "unexpected value");
+  }
+
+  std::string Where() const override {
+    std::string where;
+    if (!section_.empty()) where = Quoted(section_) + ": ";
+    if (!tensor_.empty()) where += Quoted(tensor_) + ": ";
+    return where;
   }
 
   Place place_ = Place::kStart;

@@ -11,7 +11,6 @@ namespace ecphory {
 
 // Every event is an error until a handler overrides it, so that depth, types
 // and memory are bounded by what the handler expects, not by the text.
-// Overrides return Fail(...) to stop the parse.
 class StrictJsonHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   // Parses all of `text`. kCorrupt says what is wrong; names no file.
@@ -39,12 +38,17 @@ class StrictJsonHandler : public nlohmann::json_sax<nlohmann::json> {
                    const nlohmann::json::exception& exception) override;
 
  protected:
-  bool Fail(std::string message) {
-    error_ = std::move(message);
+  // Stops the parse: return Fail("what is wrong").
+  bool Fail(const std::string& message) {
+    error_ = Where() + message;
     return false;
   }
 
  private:
+  // Put in front of every message: names of the members around the event, each
+  // followed by ": ".
+  virtual std::string Where() const { return ""; }
+
   std::string error_;
 };
 
