@@ -1,0 +1,229 @@
+#!/usr/bin/env bash
+# tool_test.sh ECPHORY REPOSITORY: runs the tool as its users do.
+#
+# Works on golden model A with a tokenizer of single bytes: random weights, but
+# every mechanism of the architecture.
+set -uo pipefail
+tool=$1 repository=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+model=$work/model
+
+cp -r "$repository/tests/golden/v41/A" "$model"
+"$repository/tests/cli/make_tokenizer.sh" >"$model/tokenizer.json"
+cd "$work" || exit 1
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# expect CODE PATTERN ARGUMENT...: runs the tool without input; its exit code
+# is CODE, what it prints matches PATTERN, and an error is one line.
+expect() {
+  local code=$1 pattern=$2 found
+  shift 2
+  "$tool" "$@" >out 2>err </dev/null
+  found=$?
+  [ "$found" -eq "$code" ] || fail "exit code $found, expected $code: $*"
+  cat out err >both
+  grep -aqE -- "$pattern" both ||
+    fail "no '$pattern' in: $(head -c 300 err) ($*)"
+  if [ "$code" -ne 0 ]; then
+    [ "$(wc -l <err)" -eq 1 ] || fail "not one line: $(cat err) ($*)"
+    grep -q '^ecphory: [a-z/ ]*: ' err || fail "shape of: $(cat err) ($*)"
+    [ ! -s out ] || fail "an error, but text on standard output ($*)"
+  fi
+}
+
+valid_json() {
+  command -v python3 >/dev/null || return 0
+  python3 -m json.tool "$1" >/dev/null || fail "no valid JSON: $2"
+}
+
+echo "== help and version"
+expect 0 'Subcommands' --help
+expect 0 '^ecphory [0-9]+\.[0-9]+\.[0-9]+' --version
+for command in run info tokenize logits convert; do
+  expect 0 "Usage: ecphory $command" $command --help
+  grep -q 'Example' out || fail "$command --help has no example"
+done
+
+echo "== usage errors name the flag, the value and what is expected"
+expect 2 'no command, expected run, info'
+expect 2 "unknown command 'rnu'; did you mean 'run'" rnu
+expect 2 "unknown command 'frobnicate'; see ecphory --help" frobnicate
+expect 2 "unknown flag '--tmep'; did you mean '--temp'" run --tmep 0
+expect 2 "unknown flag '--frob'; see ecphory run --help" run --frob
+expect 2 "unknown argument 'y'" run -m "$model" -p x y
+expect 2 '-m is missing, expected a .gguf file' run -p x
+expect 2 "--temp: 'abc', expected 0 \(greedy\) to 100" run --temp abc
+expect 2 "--temp: 'nan', expected" run --temp nan
+expect 2 "--temp: '-1', expected" run --temp -1
+expect 2 "--top-p: '0', expected more than 0" run --top-p 0
+expect 2 "--min-p: '1.1', expected" run --min-p 1.1
+expect 2 "--top-k: '-1', expected a whole number from 0" run --top-k -1
+expect 2 "--repeat-penalty: '0', expected" run --repeat-penalty 0
+expect 2 "--threads: '0', expected a whole number from 1" run --threads 0
+expect 2 "-n,--max-tokens: '1e3', expected" run -n 1e3
+expect 2 "--seed: '18446744073709551616', expected" \
+  run --seed 18446744073709551616
+expect 2 "--backend: 'gpu', expected auto\|cpu\|ref" run --backend gpu
+expect 2 "--activations: 'f16', expected bf16\|f32" logits --activations f16
+expect 2 "--index-keys: 'x', expected own\|vendor" logits --index-keys x
+expect 2 "--experts: 'q4', expected mxfp4\|q8_0" convert --experts q4
+expect 2 "--dump: 'x', expected a whole number" logits --dump x dir
+expect 2 'convert needs two arguments' convert
+expect 2 'expected one of --tokens and --tokens-file' logits -m "$model" -o o
+expect 2 '-o is missing' logits -m "$model" --tokens 1
+expect 2 '--last and --all' logits -m "$model" --tokens 1 --last --all -o o
+expect 2 'prompt is empty' run -m "$model" -p ''
+expect 2 'stop text is empty' run -m "$model" -p x --stop ''
+
+echo "== errors of files"
+expect 3 'nope' run -m nope -p x
+expect 3 'nope' info -m nope
+expect 3 'nope.gguf' tokenize -m nope.gguf x
+expect 3 'ids.json: no such file' \
+  logits -m "$model" --tokens-file ids.json -o o.npy
+printf 'GGUF' >cut.gguf
+expect 4 'cut.gguf' info -m cut.gguf
+expect 2 'ends in .json or .npy' \
+  logits -m "$model" --tokens-file ids.txt -o o.npy
+echo '[1, 2.5]' >bad.json
+expect 4 'item 1 is of type number' \
+  logits -m "$model" --tokens-file bad.json -o o.npy
+expect 8 'No such file or directory' \
+  logits -m "$model" --tokens 1 -o missing/o.npy
+expect 2 'is no regular file' logits -m "$model" --tokens 1 -o /dev/null
+
+echo "== ids that do not exist"
+for id in -1 512 2147483647 -2147483648; do
+  expect 6 "$id" tokenize -m "$model" --tokens 5,$id --rows
+  expect 6 "$id" logits -m "$model" --tokens 5,$id -o o.npy
+done
+expect 6 'a 32-bit' tokenize -m "$model" --tokens 99999999999
+expect 6 'layer 6, expected 0 to 5' \
+  logits -m "$model" --tokens 1 -o o.npy --dump 6 d
+[ ! -e o.npy ] || fail "a failed command left its output behind"
+[ ! -e d ] || fail "a failed command left its dump behind"
+
+echo "== run"
+expect 0 'stopped: length' run -m "$model" -p hello -n 40 --temp 0
+cp out greedy
+for threads in 1 2 3; do
+  expect 0 . run -m "$model" -p hello -n 40 --temp 0 --threads $threads
+  cmp out greedy || fail "--temp 0 differs with --threads $threads"
+done
+printf 'hello\n' | "$tool" run -m "$model" -n 40 --temp 0 >out 2>err
+cmp out greedy || fail "the prompt from standard input gives another text"
+expect 0 . run -m "$model" -p hello -n 40 --seed 3
+cp out seeded
+expect 0 . run -m "$model" -p hello -n 40 --seed 3 --threads 1
+cmp out seeded || fail "the same seed gives another text"
+expect 0 . run -m "$model" -p hello -n 40 --seed 4
+cmp -s out seeded && fail "another seed gives the same text"
+expect 0 . run -m "$model" -p hello -n 40 --temp 0 --no-engram
+cmp -s out greedy && fail "--no-engram changes nothing"
+expect 0 'Engram: 0 rows' run -m "$model" -p hello -n 4 --no-engram
+expect 0 '1 generated' run -m "$model" -p x -n 1
+expect 0 'stopped: context' run -m "$model" -p hello -n 40 --temp 0 --ctx 8
+expect 6 'prompt has 5 tokens, but the context of 4' \
+  run -m "$model" -p hello --ctx 4
+expect 0 . run -m "$model" -p hello -n 9 --quiet
+[ ! -s err ] || fail "--quiet says: $(cat err)"
+iconv -f UTF-8 -t UTF-8 greedy >/dev/null || fail "the text is no UTF-8"
+
+echo "== stop text"
+expect 0 . run -m "$model" -p hello -n 40 --temp 0 --json
+valid_json out run
+stop=$(head -c 6 greedy | tail -c 2)
+expect 0 'stopped: stop' run -m "$model" -p hello -n 40 --temp 0 --stop "$stop"
+grep -qF -- "$stop" out && fail "the stop text was shown"
+
+echo "== tokenize, info and logits"
+expect 0 '"h"' tokenize -m "$model" hello
+expect 0 'layer 3:' tokenize -m "$model" --rows hello
+expect 0 '"ids": \[' tokenize -m "$model" --rows --json "héllo"
+valid_json out tokenize
+expect 2 'expected one of them' tokenize -m "$model" hello --tokens 1
+expect 0 'layer 1: 3,144 rows' info -m "$model" --tensors
+expect 0 '"engram"' info -m "$model" --tensors --json --ctx 100
+valid_json out info
+tokens=66,231,163,507,423,99,157,436,447,144,26,163,507,423,99,163,507,423
+expect 0 '\[18, 512\]' logits -m "$model" --tokens $tokens -o all.npy --dump 2 d
+for chunk in 1 2 5; do
+  expect 0 . logits -m "$model" --tokens $tokens -o o.npy --chunk $chunk \
+    --dump 2 d$chunk
+  cmp all.npy o.npy || fail "--chunk $chunk gives other logits"
+  for file in streams_out router.indices attn_out index_selected; do
+    cmp d/$file.npy d$chunk/$file.npy ||
+      fail "--chunk $chunk gives another $file"
+  done
+done
+echo "[$tokens]" >ids.json
+expect 0 '"shape"' logits -m "$model" --tokens-file ids.json -o o.npy --json
+valid_json out logits
+cmp all.npy o.npy || fail "--tokens-file gives other logits"
+expect 0 '\[1, 512\]' logits -m "$model" --tokens $tokens --last -o last.npy
+cmp <(tail -c 2048 all.npy) <(tail -c 2048 last.npy) ||
+  fail "--last is not the last row"
+for flags in "--activations bf16" "--no-state-rounding" "--no-engram"; do
+  # shellcheck disable=SC2086
+  expect 0 . logits -m "$model" --tokens $tokens -o o.npy $flags
+  cmp -s all.npy o.npy && fail "$flags changes nothing"
+done
+
+echo "== convert"
+expect 0 'wrote out.gguf' convert "$model" out.gguf
+expect 0 'gguf' info -m out.gguf
+expect 0 . run -m out.gguf -p hello -n 5 --temp 0
+expect 3 'nope' convert nope out2.gguf
+[ ! -e out2.gguf ] || fail "a failed convert left its output behind"
+
+echo "== streams that break"
+"$tool" info -m "$model" >/dev/full 2>err
+[ $? -eq 8 ] || fail "a full disk is no i/o error: $(cat err)"
+"$tool" run -m "$model" -p x -n 20 --quiet >/dev/full 2>err
+[ $? -eq 8 ] || fail "a full disk is no i/o error for run: $(cat err)"
+"$tool" run -m "$model" -p x -n 1000000 --ctx 1024 2>err | head -c 1 >/dev/null
+code=${PIPESTATUS[0]}
+[ "$code" -eq 141 ] || fail "a reader that leaves gives exit code $code"
+
+echo "== signals"
+# A writer that never ends keeps the tool reading until the signal.
+for signal in INT TERM; do
+  mkfifo input.$signal
+  sleep 100 >input.$signal &
+  writer=$!
+  "$tool" run -m "$model" <input.$signal >out 2>err &
+  running=$!
+  sleep 0.5
+  # A background job of a script ignores SIGINT unless it installs a handler,
+  # as the tool does.
+  kill -$signal $running
+  wait $running
+  code=$?
+  [ "$code" -eq 130 ] || fail "SIG$signal gives exit code $code: $(cat err)"
+  kill $writer
+  wait $writer 2>/dev/null
+done
+
+# The reference operators are slow enough to be met in the middle.
+mkfifo text
+"$tool" run -m "$model" -p x -n 1000000 --ctx 1024 --backend ref >text 2>err &
+running=$!
+exec 3<text
+head -c 1 <&3 >/dev/null
+kill -INT $running
+wait $running
+[ $? -eq 130 ] || fail "SIGINT while generating: $(cat err)"
+grep -q 'stopped: cancelled' err || fail "no facts after SIGINT: $(cat err)"
+exec 3<&-
+
+if [ "$failures" -ne 0 ]; then
+  echo "$failures failures"
+  exit 1
+fi
+echo "all passed"
