@@ -100,7 +100,9 @@ int Main(int argc, char** argv) {
       "ecphory");
   app.footer(kFooter);
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("ecphory ") + Version());
+  app.set_version_flag("--version", [] {
+    return Format("ecphory %s\nbackends: %s", Version(), Backends().c_str());
+  });
   app.get_formatter()->column_width(34);
   Action action;
   AddRunCommand(app, &action);
