@@ -7,8 +7,10 @@
 namespace ecphory {
 
 std::vector<int64_t> CpuTargetsForTest() {
-  hwy::SetSupportedTargetsForTest(0);
-  return hwy::SupportedAndGeneratedTargets();
+  // Asked for once: a forced target hides the others.
+  static const std::vector<int64_t> targets =
+      hwy::SupportedAndGeneratedTargets();
+  return targets;
 }
 
 const char* CpuTargetNameForTest(int64_t target) {
@@ -16,6 +18,7 @@ const char* CpuTargetNameForTest(int64_t target) {
 }
 
 void SetCpuTargetForTest(int64_t target) {
+  CpuTargetsForTest();
   hwy::SetSupportedTargetsForTest(target);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
