@@ -54,7 +54,7 @@ HWY_INLINE void StorePartial(VF v, float* p, size_t n) {
 // i + 4, ...
 #if HWY_TARGET != HWY_SCALAR
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE hn::Vec<hn::Full128<float>> SumBlocks(D d, V v) {
+HWY_INLINE hn::Vec<hn::Full128<float>> SumBlocks(HWY_MAYBE_UNUSED D d, V v) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     return v;
   } else {

@@ -1,0 +1,204 @@
+// Every code and scale that the vector decoders can meet, on every target,
+// against the scalar definitions of src/tensor.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "ops/cpu/row_decode.h"
+#include "ops/cpu/testing.h"
+#include "ops/ops.h"
+#include "tensor/float_codec.h"
+
+namespace ecphory {
+namespace {
+
+constexpr size_t kCols = 64;
+
+class DecodeTest : public testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override { SetCpuTargetForTest(GetParam()); }
+  void TearDown() override { SetCpuTargetForTest(0); }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, DecodeTest,
+                         testing::ValuesIn(CpuTargetsForTest()),
+                         [](const auto& target) {
+                           return std::string(
+                               CpuTargetNameForTest(target.param));
+                         });
+
+// Equal values: NaN equals NaN, and -0 equals 0.
+bool Same(float a, float b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
+
+// Column by column, W e_c is column c of W, exactly: the other products are
+// zeros. Rows with a NaN or an infinity are not, and are NaN everywhere.
+void ExpectColumns(const Matrix& w, size_t tokens, const std::string& what) {
+  std::vector<float> expected(w.rows * kCols);
+  std::vector<bool> finite(w.rows, true);
+  for (size_t r = 0; r < w.rows; ++r) {
+    DequantizeRow(w, r, expected.data() + r * kCols);
+    for (size_t c = 0; c < kCols; ++c) {
+      finite[r] = finite[r] && std::isfinite(expected[r * kCols + c]);
+    }
+  }
+  ThreadPool pool(1);
+  for (size_t c = 0; c < kCols; ++c) {
+    std::vector<float> x(tokens * kCols, 0.0f);
+    for (size_t t = 0; t < tokens; ++t) x[t * kCols + c] = 1;
+    std::vector<float> y(tokens * w.rows);
+    CpuOps().matmul(
+        {.weight = w, .x = x.data(), .y = y.data(), .tokens = tokens}, pool);
+    for (size_t i = 0; i < y.size(); ++i) {
+      const size_t r = i % w.rows;
+      const float want = expected[r * kCols + c];
+      ASSERT_TRUE(finite[r] ? Same(y[i], want) : !std::isfinite(y[i]))
+          << what << ", row " << r << ", column " << c << ", " << tokens
+          << " tokens: " << y[i] << ", expected " << want;
+    }
+  }
+}
+
+void ExpectDecoded(const Matrix& w, const std::string& what) {
+  ExpectColumns(w, 1, what);  // codes to products in registers
+  ExpectColumns(w, 2, what);  // unpacked first
+}
+
+// Row r repeats code r in all columns but one, so that every code is in every
+// vector position.
+TEST_P(DecodeTest, Fp8WeightsEveryCodeAndScale) {
+  std::vector<uint8_t> codes(256 * kCols);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<uint8_t>(i / kCols);
+  }
+  std::vector<uint8_t> scales(256 / 32 * (kCols / 32));
+  for (const uint8_t scale : {0, 1, 100, 127, 140, 246, 247, 254, 255}) {
+    scales.assign(scales.size(), scale);
+    ExpectDecoded({.format = WeightFormat::kFp8Tile32,
+                   .rows = 256,
+                   .cols = kCols,
+                   .data = codes.data(),
+                   .scales = scales.data()},
+                  "fp8 scale " + std::to_string(scale));
+  }
+}
+
+// A byte holds two codes; 256 rows hold every pair.
+TEST_P(DecodeTest, Fp4WeightsEveryPairAndScale) {
+  std::vector<uint8_t> codes(256 * kCols / 2);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<uint8_t>(i / (kCols / 2) + i);
+  }
+  std::vector<uint8_t> scales(256 * (kCols / 32));
+  for (size_t i = 0; i < scales.size(); ++i) {
+    scales[i] = static_cast<uint8_t>(i / 2);
+  }
+  ExpectDecoded({.format = WeightFormat::kFp4Row32,
+                 .rows = 256,
+                 .cols = kCols,
+                 .data = codes.data(),
+                 .scales = scales.data()},
+                "fp4");
+}
+
+TEST_P(DecodeTest, Mxfp4WeightsEveryPairAndScale) {
+  constexpr size_t kBlocks = 256 * kCols / 32;
+  std::vector<uint8_t> data;
+  for (size_t block = 0; block < kBlocks; ++block) {
+    data.push_back(static_cast<uint8_t>(block / 2));
+    for (size_t i = 0; i < 16; ++i) {
+      data.push_back(static_cast<uint8_t>(block * 16 + i));
+    }
+  }
+  ExpectDecoded({.format = WeightFormat::kMXFP4,
+                 .rows = 256,
+                 .cols = kCols,
+                 .data = data.data()},
+                "mxfp4");
+}
+
+TEST_P(DecodeTest, Q8WeightsEveryCodeAndOddScales) {
+  const uint16_t scales[] = {0x0000, 0x0001, 0x03ff, 0x0400, 0x3c00, 0x7bff,
+                             0x8001, 0xbc00, 0x7c00, 0x7e00, 0x2e66, 0x1234};
+  std::vector<uint8_t> data;
+  size_t code = 0;
+  for (const uint16_t scale : scales) {
+    for (size_t block = 0; block < 8 * kCols / 32; ++block) {
+      data.push_back(static_cast<uint8_t>(scale & 255));
+      data.push_back(static_cast<uint8_t>(scale >> 8));
+      for (size_t i = 0; i < 32; ++i) {
+        data.push_back(static_cast<uint8_t>(code++));
+      }
+    }
+  }
+  ExpectDecoded({.format = WeightFormat::kQ8_0,
+                 .rows = 8 * std::size(scales),
+                 .cols = kCols,
+                 .data = data.data()},
+                "q8_0");
+}
+
+TEST_P(DecodeTest, HalfWeightsEveryCode) {
+  constexpr size_t kRows = 65536 / kCols;
+  std::vector<uint16_t> codes(65536);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<uint16_t>(i);
+  }
+  for (const WeightFormat format : {WeightFormat::kF16, WeightFormat::kBF16}) {
+    ExpectDecoded({.format = format,
+                   .rows = kRows,
+                   .cols = kCols,
+                   .data = reinterpret_cast<const uint8_t*>(codes.data())},
+                  WeightFormatName(format));
+  }
+}
+
+TEST_P(DecodeTest, CacheRowsEveryByteAndScale) {
+  for (const RowFormat format :
+       {RowFormat::kF32, RowFormat::kFp8Block32, RowFormat::kFp4Block16,
+        RowFormat::kFp4Block32}) {
+    for (const size_t dim : {32, 64, 96, 160}) {
+      const size_t row_bytes = RowBytes(format, dim);
+      std::vector<uint8_t> data(256 * row_bytes);
+      std::vector<const uint8_t*> rows;
+      for (size_t r = 0; r < 256; ++r) {
+        uint8_t* const row = data.data() + r * row_bytes;
+        for (size_t i = 0; i < row_bytes; ++i) {
+          row[i] = static_cast<uint8_t>(r + 7 * i);
+        }
+        rows.push_back(row);
+      }
+      std::vector<float> actual(256 * dim);
+      DecodeRows(format, rows.data(), rows.size(), dim, actual.data());
+      std::vector<float> expected(dim);
+      for (size_t r = 0; r < 256; ++r) {
+        DecodeRow(format, rows[r], dim, expected.data());
+        for (size_t i = 0; i < dim; ++i) {
+          ASSERT_TRUE(Same(actual[r * dim + i], expected[i]))
+              << RowFormatName(format) << " [" << r << ", " << i << "] is "
+              << actual[r * dim + i] << ", expected " << expected[i];
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DecodeTest, CacheRowsOfOneHalfBlock) {
+  std::vector<uint8_t> row = {0x10, 0x32, 0x54, 0x76, 0x98,
+                              0xba, 0xdc, 0xfe, 0x38};
+  const uint8_t* const rows[] = {row.data()};
+  float actual[16], expected[16];
+  DecodeRows(RowFormat::kFp4Block16, rows, 1, 16, actual);
+  DecodeRow(RowFormat::kFp4Block16, row.data(), 16, expected);
+  for (size_t i = 0; i < 16; ++i) EXPECT_EQ(expected[i], actual[i]) << i;
+}
+
+TEST_P(DecodeTest, TheForcedTargetIsTheOneThatRuns) {
+  EXPECT_STREQ(CpuTargetNameForTest(GetParam()), CpuTargetName());
+}
+
+}  // namespace
+}  // namespace ecphory
