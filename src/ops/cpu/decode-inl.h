@@ -9,6 +9,7 @@
 #endif
 
 #include "ops/cpu/vector-inl.h"
+#include "tensor/float_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
@@ -24,17 +25,33 @@ HWY_INLINE VF DecodeBf16(const uint8_t* p) {
   return hn::BitCast(kF, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
 }
 
+// Emulated targets convert half precision in software, without infinities and
+// NaNs: they take the scalar definitions.
+constexpr bool kNativeF16 =
+    HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128;
+
+HWY_INLINE float DecodeOneF16(const uint8_t* p) {
+  if constexpr (!kNativeF16) {
+    uint16_t code;
+    std::memcpy(&code, p, sizeof(code));
+    return F16ToF32(code);
+  } else {
+    const hn::CappedTag<float, 1> d1;
+    const hn::Rebind<hwy::float16_t, decltype(d1)> d16;
+    return hn::GetLane(hn::PromoteTo(
+        d1, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p))));
+  }
+}
+
 HWY_INLINE VF DecodeF16(const uint8_t* p) {
+  if constexpr (!kNativeF16) {
+    float values[kLanes];
+    for (size_t i = 0; i < kLanes; ++i) values[i] = DecodeOneF16(p + 2 * i);
+    return Load(values);
+  }
   const hn::Rebind<hwy::float16_t, DF> d16;
   return hn::PromoteTo(
       kF, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
-}
-
-HWY_INLINE float DecodeOneF16(const uint8_t* p) {
-  const hn::CappedTag<float, 1> d1;
-  const hn::Rebind<hwy::float16_t, decltype(d1)> d16;
-  return hn::GetLane(hn::PromoteTo(
-      d1, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p))));
 }
 
 HWY_INLINE VF DecodeI8(const int8_t* p) {
@@ -46,6 +63,11 @@ HWY_INLINE VF DecodeI8(const int8_t* p) {
 // e4m3 differs from half precision by its narrower exponent only: shifted into
 // place its bits are a half that is 2^8 too small, subnormals included.
 HWY_INLINE VF DecodeE4M3(const uint8_t* p) {
+  if constexpr (!kNativeF16) {
+    float values[kLanes];
+    for (size_t i = 0; i < kLanes; ++i) values[i] = E4M3ToF32(p[i]);
+    return Load(values);
+  }
   const hn::Rebind<uint8_t, DF> d8;
   const hn::Rebind<uint16_t, DF> d16;
   const hn::Rebind<hwy::float16_t, DF> df16;
