@@ -53,7 +53,8 @@ class HeaderParser {
       ECPHORY_RETURN_IF_ERROR(ParseValue(key, out));
       if (!Take(',') && Peek() != '}') return Bad("',' or '}'");
     }
-    if (!rest().empty()) return Bad("nothing more");
+    SkipSpace();
+    if (at_ < text_.size()) return Bad("nothing more");
     if (seen_ != kAll) return Corrupt("header lacks descr, order or shape");
     return Status::Ok();
   }
@@ -86,21 +87,24 @@ class HeaderParser {
     return Status::Ok();
   }
 
-  std::string_view rest() {
+  void SkipSpace() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) {
       ++at_;
     }
-    return text_.substr(at_);
   }
-  char Peek() { return rest().empty() ? '\0' : rest().front(); }
-
+  // The next character that is no white space; NUL at the end.
+  char Peek() {
+    SkipSpace();
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
   bool Take(char c) {
     if (Peek() != c) return false;
     ++at_;
     return true;
   }
   bool TakeWord(std::string_view word) {
-    if (rest().substr(0, word.size()) != word) return false;
+    SkipSpace();
+    if (text_.substr(at_, word.size()) != word) return false;
     at_ += word.size();
     return true;
   }
@@ -114,7 +118,8 @@ class HeaderParser {
     return true;
   }
   bool TakeNumber(uint64_t* out) {
-    const size_t begin = (rest(), at_);
+    SkipSpace();
+    const size_t begin = at_;
     *out = 0;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9';
          ++at_) {
