@@ -14,12 +14,13 @@ uint64_t PairKey(int32_t left, int32_t right) {
          static_cast<uint32_t>(right);
 }
 
-Result<int32_t> Lookup(const Vocabulary& vocabulary, std::string_view token,
-                       const std::string& where) {
-  const int32_t id = vocabulary.Find(token);
-  if (id >= 0) return id;
-  return Corrupt("%s: %s is not in the vocabulary", where.c_str(),
-                 Quoted(token).c_str());
+std::string Absent(std::string_view token) {
+  return Quoted(token) + " is not in the vocabulary";
+}
+
+bool IsPair(std::string_view text) {
+  const size_t space = text.find(' ');
+  return space != std::string_view::npos && space == text.rfind(' ');
 }
 
 }  // namespace
@@ -60,27 +61,26 @@ Status MergeTable::AddByteTokens(const Vocabulary& vocabulary,
 Status MergeTable::AddMerge(const Vocabulary& vocabulary,
                             const std::string& text, const std::string& where) {
   const auto rank = static_cast<uint32_t>(merges_.size());
-  const std::string here =
-      where + ": merge " + std::to_string(rank) + " " + Quoted(text);
-  const size_t space = text.find(' ');
-  if (space == std::string::npos ||
-      text.find(' ', space + 1) != std::string::npos) {
-    return Corrupt("%s: expected two tokens with one space between them",
-                   here.c_str());
+  const auto wrong = [&](const std::string& why) {
+    return Corrupt("%s: merge %u %s: %s", where.c_str(), rank,
+                   Quoted(text).c_str(), why.c_str());
+  };
+  if (!IsPair(text)) {
+    return wrong("expected two tokens with one space between them");
   }
-  const std::string left = text.substr(0, space);
-  const std::string right = text.substr(space + 1);
-  Merge merge{};
-  ECPHORY_ASSIGN_OR_RETURN(merge.left, Lookup(vocabulary, left, here));
-  ECPHORY_ASSIGN_OR_RETURN(merge.right, Lookup(vocabulary, right, here));
-  ECPHORY_ASSIGN_OR_RETURN(merge.result,
-                           Lookup(vocabulary, left + right, here));
+  const size_t space = text.find(' ');
+  const std::string parts[] = {text.substr(0, space), text.substr(space + 1)};
+  const std::string result = parts[0] + parts[1];
+  const Merge merge = {vocabulary.Find(parts[0]), vocabulary.Find(parts[1]),
+                       vocabulary.Find(result)};
+  if (merge.left < 0) return wrong(Absent(parts[0]));
+  if (merge.right < 0) return wrong(Absent(parts[1]));
+  if (merge.result < 0) return wrong(Absent(result));
   if (vocabulary.IsSpecial(merge.result)) {
-    return Corrupt("%s: builds special token %d, which ordinary text must not",
-                   here.c_str(), merge.result);
+    return wrong("builds a special token, which ordinary text must not");
   }
   if (!rank_of_pair_.emplace(PairKey(merge.left, merge.right), rank).second) {
-    return Corrupt("%s: the pair has a merge already", here.c_str());
+    return wrong("the pair has a merge already");
   }
   merges_.push_back(merge);
   return Status::Ok();

@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadData{"one space", [](TokenizerData* d) { d->merges[0] = "h e r"; }},
         BadData{"is not in the vocabulary",
                 [](TokenizerData* d) { d->merges[0] = " h"; }},
-        BadData{"builds special token",
+        BadData{"builds a special token",
                 [](TokenizerData* d) {
                   AddToken("xy", true, d);
                   d->merges.push_back("x y");

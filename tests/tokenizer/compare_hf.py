@@ -93,10 +93,11 @@ def fragment_makers(added):
 
 
 def all_characters():
-    """Every scalar value once, each between letters and after a space."""
-    points = [p for p in range(0x110000) if not 0xD800 <= p < 0xE000]
+    """Every scalar value of the planes that hold characters, as a word's start."""
+    points = [p for p in (*range(0x40000), *range(0xE0000, 0xE0200))
+              if not 0xD800 <= p < 0xE000]
     for begin in range(0, len(points), 1024):
-        yield "".join(f"a{chr(p)}b {chr(p)}" for p in points[begin:begin + 1024])
+        yield "".join(f"a {chr(p)}b" for p in points[begin:begin + 1024])
 
 
 def make_lines(count, seed, added):
