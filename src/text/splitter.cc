@@ -111,7 +111,9 @@ struct SplitRun::Memory {
 };
 
 SplitRun::SplitRun(const Splitter& splitter)
-    : splitter_(splitter), memory_(std::make_unique<Memory>()) {
+    : splitter_(splitter),
+      memory_(std::make_unique<Memory>()),
+      steps_left_(kBudgetBase) {
   pcre2_set_heap_limit(memory_->context.get(), kHeapLimitKib);
   pcre2_jit_stack_assign(memory_->context.get(), nullptr, memory_->stack.get());
 }
@@ -119,17 +121,14 @@ SplitRun::SplitRun(const Splitter& splitter)
 SplitRun::~SplitRun() = default;
 
 Status SplitRun::Split(std::string_view text, const Sink& sink) {
-  steps_left_ = kBudgetBase + kBudgetPerByte * text.size();
+  steps_left_ += kBudgetPerByte * text.size();
   return SplitFrom(0, text, sink);
 }
 
 Status SplitRun::SplitFrom(size_t stage, std::string_view piece,
                            const Sink& sink) {
   if (piece.empty()) return Status::Ok();
-  if (stage == splitter_.impl_->stages.size()) {
-    sink(piece);
-    return Status::Ok();
-  }
+  if (stage == splitter_.impl_->stages.size()) return sink(piece);
   size_t done = 0;
   size_t from = 0;
   while (from < piece.size()) {

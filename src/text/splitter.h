@@ -35,8 +35,9 @@ class Splitter {
 // patterns take linear time on every text and stay far below it.
 class SplitRun {
  public:
-  // Receives the words of the text in order: non-empty, together all of it.
-  using Sink = std::function<void(std::string_view word)>;
+  // Receives the words of the text in order: non-empty, together all of it. An
+  // error ends the run.
+  using Sink = std::function<Status(std::string_view word)>;
 
   // `splitter` must outlive this object.
   explicit SplitRun(const Splitter& splitter);
@@ -69,7 +70,7 @@ class SplitRun {
   struct Memory;
   const Splitter& splitter_;
   std::unique_ptr<Memory> memory_;
-  uint64_t steps_left_ = 0;
+  uint64_t steps_left_;
 };
 
 }  // namespace ecphory

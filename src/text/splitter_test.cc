@@ -14,8 +14,11 @@ Result<Words> Split(const std::vector<std::string>& patterns,
   ECPHORY_ASSIGN_OR_RETURN(const Splitter splitter,
                            Splitter::Create(patterns, "test"));
   Words words;
-  ECPHORY_RETURN_IF_ERROR(SplitRun(splitter).Split(
-      text, [&](std::string_view word) { words.emplace_back(word); }));
+  const auto keep = [&words](std::string_view word) {
+    words.emplace_back(word);
+    return Status::Ok();
+  };
+  ECPHORY_RETURN_IF_ERROR(SplitRun(splitter).Split(text, keep));
   return words;
 }
 

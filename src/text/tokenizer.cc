@@ -85,15 +85,12 @@ class Tokenizer::Impl::Encoder {
 
   Status AppendPlain(std::string_view text) {
     const ValidUtf8 valid(text);
-    Status status;
     size_t begin = 0;
-    ECPHORY_RETURN_IF_ERROR(
-        split_.Split(valid.text(), [&](std::string_view word) {
-          const size_t length = valid.OriginalLength(word);
-          if (status.ok()) status = AppendWord(text.substr(begin, length));
-          begin += length;
-        }));
-    return status;
+    return split_.Split(valid.text(), [&](std::string_view word) {
+      const size_t length = valid.OriginalLength(word);
+      begin += length;
+      return AppendWord(text.substr(begin - length, length));
+    });
   }
 
   Status AppendWord(std::string_view word) {

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "base/quote.h"
+#include "text/json_node.h"
 
 namespace ecphory {
 
 namespace {
 
 using Json = nlohmann::json;
+using Node = JsonNode;
 
 constexpr size_t kMaxJsonBytes = size_t{1} << 26;  // 8 times the released file
 constexpr int kMaxDepth = 16;
@@ -30,98 +32,14 @@ Result<Json> ParseDocument(std::string_view text, const std::string& where) {
   try {
     Json document = Json::parse(text, bound_depth);
     if (!too_deep) return document;
-  } catch (const Json::exception& error) {
-    return Corrupt("%s: no JSON: %s", where.c_str(), error.what());
+  } catch (const Json::parse_error& error) {
+    return Corrupt("%s: byte %zu: not JSON", where.c_str(), error.byte);
+  } catch (const Json::exception&) {
+    return Corrupt("%s: holds a number that no JSON reader can represent",
+                   where.c_str());
   }
   return Corrupt("%s: nested deeper than %d levels", where.c_str(), kMaxDepth);
 }
-
-// One value of the document with the path that errors name it by.
-class Node {
- public:
-  Node(const Json* value, std::string path, const std::string& where)
-      : value_(value), path_(std::move(path)), where_(&where) {}
-
-  const Json& value() const { return *value_; }
-  const std::string& path() const { return path_; }
-
-  // A member, null when absent.
-  Node operator[](const char* key) const {
-    static const Json kNull;
-    const auto found = value_->find(key);
-    const Json* value = found == value_->end() ? &kNull : &*found;
-    return {value, path_.empty() ? key : path_ + "." + key, *where_};
-  }
-  Node operator[](size_t index) const {
-    return {&(*value_)[index], path_ + "[" + std::to_string(index) + "]",
-            *where_};
-  }
-
-  bool Is(const char* text) const {
-    return value_->is_string() && value_->get_ref<const std::string&>() == text;
-  }
-  // Null, false, or an empty string, array or object.
-  bool IsUnset() const {
-    return (value_->is_boolean() && !value_->get<bool>()) ||
-           (value_->is_string() &&
-            value_->get_ref<const std::string&>().empty()) ||
-           (!value_->is_string() && value_->empty());
-  }
-
-  Status Wrong(StatusCode code, const std::string& expected) const {
-    std::string found =
-        value_->dump(-1, ' ', true, Json::error_handler_t::replace);
-    if (value_->is_structured() && found.size() > 64)
-      found = value_->type_name();
-    return {code, *where_ + ": key '" + path_ + "': found " + Quoted(found) +
-                      ", expected " + expected};
-  }
-  Status Malformed(const std::string& expected) const {
-    return Wrong(StatusCode::kCorrupt, expected);
-  }
-  Status Unusable(const std::string& expected) const {
-    return Wrong(StatusCode::kUnsupported, expected);
-  }
-
-  Status RequireUnset() const {
-    return IsUnset() ? Status::Ok() : Unusable("none");
-  }
-  Status RequireObject() const {
-    return value_->is_object() ? Status::Ok() : Malformed("an object");
-  }
-  Status RequireArray() const {
-    return value_->is_array() ? Status::Ok() : Malformed("an array");
-  }
-  // An object whose "type" is `type`.
-  Status RequireType(const char* type) const {
-    ECPHORY_RETURN_IF_ERROR(RequireObject());
-    const Node found = (*this)["type"];
-    return found.Is(type) ? Status::Ok()
-                          : found.Unusable(std::string("'") + type + "'");
-  }
-
-  Result<std::string> String() const {
-    if (!value_->is_string()) return Malformed("a string");
-    return value_->get<std::string>();
-  }
-  Result<bool> Flag() const {
-    if (value_->is_null()) return false;
-    if (!value_->is_boolean()) return Malformed("true or false");
-    return value_->get<bool>();
-  }
-  // A whole number in [0, end).
-  Result<size_t> Index(size_t end) const {
-    if (!value_->is_number_unsigned() || value_->get<uint64_t>() >= end) {
-      return Malformed("a whole number below " + std::to_string(end));
-    }
-    return value_->get<size_t>();
-  }
-
- private:
-  const Json* value_;
-  std::string path_;
-  const std::string* where_;
-};
 
 // --- the vocabulary -------------------------------------------------------
 

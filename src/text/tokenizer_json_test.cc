@@ -240,14 +240,14 @@ TEST(TokenizerJsonTest, BadTextIsRefused) {
     const char* what;
     std::string text;
   } rows[] = {
-      {"no JSON", ""},
-      {"no JSON", "{"},
-      {"no JSON", "{} {}"},
-      {"no JSON", "\xff\xfe{}"},
-      {"no JSON", R"({"a": "\ud800"})"},
-      {"no JSON", "{\"a\": \"\x80\"}"},
-      {"no JSON", R"({"a": 1e999})"},
-      {"no JSON", std::string(1'000'000, '[')},
+      {"not JSON", ""},
+      {"not JSON", "{"},
+      {"not JSON", "{} {}"},
+      {"not JSON", "\xff\xfe{}"},
+      {"not JSON", R"({"a": "\ud800"})"},
+      {"not JSON", "{\"a\": \"\x80\"}"},
+      {"holds a number", R"({"a": 1e999})"},
+      {"not JSON", std::string(1'000'000, '[')},
       {"nested deeper than 16",
        std::string(1000, '[') + std::string(1000, ']')},
       {"at most 67108864", std::string((1 << 26) + 1, ' ')},
