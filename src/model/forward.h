@@ -59,8 +59,8 @@ class Forward {
   // the chunk may be run again.
   Status Run(const ForwardChunk& chunk, SequenceState* state);
 
-  uint64_t engram_rows() const { return engram_rows_; }
-  double engram_wait_seconds() const { return engram_wait_seconds_; }
+  // The Engram part of the session's counters, over all calls of Run().
+  const SessionStats& engram_stats() const { return engram_stats_; }
 
  private:
   // The model, in the order of the pass (forward.cc).
@@ -167,8 +167,7 @@ class Forward {
   const ForwardChunk* chunk_ = nullptr;
   SequenceState* state_ = nullptr;
 
-  uint64_t engram_rows_ = 0;
-  double engram_wait_seconds_ = 0;
+  SessionStats engram_stats_;
 };
 
 }  // namespace ecphory

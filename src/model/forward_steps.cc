@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "model/forward.h"
 
@@ -116,17 +117,20 @@ Status Forward::SubmitEngramRows() {
     engram_[i].ticket =
         model_.store->Submit(i, engram_rows_of_[i], engram_[i].values.data());
   }
-  engram_rows_ += count * engram_.size();
+  engram_stats_.engram_rows += count * engram_.size();
   return Status::Ok();
 }
 
 Status Forward::WaitEngramRows(size_t index) {
   const auto start = std::chrono::steady_clock::now();
-  const Status status = model_.store->Wait(engram_[index].ticket);
-  engram_[index].ticket = 0;
-  engram_wait_seconds_ +=
+  engram::LookupStats lookup;
+  const Status status =
+      model_.store->Wait(std::exchange(engram_[index].ticket, 0), &lookup);
+  engram_stats_.engram_wait_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
+  engram_stats_.engram_rows_read += lookup.rows_read;
+  engram_stats_.engram_bytes_read += lookup.bytes_read;
   return status;
 }
 

@@ -49,7 +49,6 @@ struct Session::Impl {
         forward(model->impl().forward, options) {}
 
   const ModelConfig& config() const { return model->config(); }
-  engram::Store* store() const { return model->impl().store.get(); }
 
   Status CheckTokens(std::span<const int32_t> tokens,
                      const AppendOptions& append) const;
@@ -62,7 +61,7 @@ struct Session::Impl {
   SequenceState state;
   Forward forward;
   std::vector<uint8_t> image;  // of the chunk under way
-  SessionStats stats;
+  uint64_t tokens_run = 0;     // over the session's life, also truncated ones
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -129,8 +128,6 @@ Status Session::Append(std::span<const int32_t> tokens,
                        const AppendOptions& options) {
   Impl& impl = *impl_;
   ECPHORY_RETURN_IF_ERROR(impl.CheckTokens(tokens, options));
-  const engram::StoreStats before =
-      impl.store() ? impl.store()->stats() : engram::StoreStats{};
   Status status;
   for (size_t first = 0; first < tokens.size() && status.ok();) {
     if (options.cancel != nullptr && options.cancel->load()) {
@@ -140,16 +137,9 @@ Status Session::Append(std::span<const int32_t> tokens,
         std::min<size_t>(impl.options.chunk, tokens.size() - first);
     status = impl.RunChunk(tokens.subspan(first, count), first,
                            first + count == tokens.size(), options);
-    if (status.ok()) impl.stats.tokens += count;
+    if (status.ok()) impl.tokens_run += count;
     first += count;
   }
-  if (impl.store() != nullptr) {
-    const engram::StoreStats after = impl.store()->stats();
-    impl.stats.engram_rows_read += after.rows_read - before.rows_read;
-    impl.stats.engram_bytes_read += after.bytes_read - before.bytes_read;
-  }
-  impl.stats.engram_rows = impl.forward.engram_rows();
-  impl.stats.engram_wait_seconds = impl.forward.engram_wait_seconds();
   return status;
 }
 
@@ -157,7 +147,13 @@ std::span<const float> Session::logits() const { return impl_->state.logits; }
 uint64_t Session::position() const { return impl_->state.position; }
 uint64_t Session::context() const { return impl_->state.context; }
 std::span<const int32_t> Session::tokens() const { return impl_->state.tokens; }
-SessionStats Session::stats() const { return impl_->stats; }
+
+SessionStats Session::stats() const {
+  SessionStats stats = impl_->forward.engram_stats();
+  stats.tokens = impl_->tokens_run;
+  return stats;
+}
+
 uint64_t Session::state_bytes() const { return impl_->state.bytes(); }
 
 uint64_t Session::EarliestTruncation() const {
