@@ -55,8 +55,8 @@ uint16_t F32ToF16(float x) {
   }
   // 65520 is the midpoint between 65504, the largest value, and 65536.
   if (magnitude >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00u);
-  // Steps of the value's binade; its lowest normal step count, 1024, carries
-  // the exponent field up by one.
+  // A normal value is 1024 to 2048 steps of its binade; the 1024 carries into
+  // the exponent field, and a value rounded up to 2048 carries once more.
   const int exponent = BinadeOf(magnitude, -14);
   const uint32_t steps = RoundHalfEven(magnitude * Pow2(10 - exponent));
   const uint32_t code = (static_cast<uint32_t>(exponent + 14) << 10) + steps;
