@@ -12,13 +12,13 @@ namespace {
 // 288 bytes of latent and 68 of index key: three sources of ratio 2 and one of
 // ratio 1.
 TEST(MemoryPlan, ReleasedSizesTake890BytesAToken) {
-  const MemoryPlan plan = PlanMemory(test::ReleasedConfig(), 0, 0);
+  const MemoryPlan plan = PlanMemory(testing::ReleasedConfig(), 0, 0);
   EXPECT_EQ(plan.state_per_token_exact, 890);
   EXPECT_EQ(plan.state_per_token, 890u);
 }
 
 TEST(MemoryPlan, FractionsAreRoundedUpPerSource) {
-  ModelConfig c = test::ReleasedConfig();
+  ModelConfig c = testing::ReleasedConfig();
   for (uint32_t& ratio : c.compress_ratios) ratio = ratio == 2 ? 3 : ratio;
   const MemoryPlan plan = PlanMemory(c, 0, 0);
   EXPECT_DOUBLE_EQ(plan.state_per_token_exact, 356 + 356.0);
@@ -26,14 +26,14 @@ TEST(MemoryPlan, FractionsAreRoundedUpPerSource) {
 }
 
 TEST(MemoryPlan, FixedPartIsWindowsAndOpenGroups) {
-  const ModelConfig c = test::ReleasedConfig();
+  const ModelConfig c = testing::ReleasedConfig();
   const uint64_t windows = 40ull * (128 + 256) * 528;
   const uint64_t open = 3ull * (256 + 2) * 2 * 512 * 4;
   EXPECT_EQ(FixedStateBytes(c, 256), windows + open + sizeof(engram::History));
 }
 
 TEST(MemoryPlan, IsWhatASessionAllocates) {
-  const ModelConfig c = test::ReleasedConfig();
+  const ModelConfig c = testing::ReleasedConfig();
   SessionOptions options;
   options.context = 5001;  // an odd length leaves half a group
   options.chunk = 64;
@@ -43,7 +43,7 @@ TEST(MemoryPlan, IsWhatASessionAllocates) {
 }
 
 TEST(MemoryPlan, DefaultsAreTheSessions) {
-  ModelConfig c = test::ReleasedConfig();
+  ModelConfig c = testing::ReleasedConfig();
   EXPECT_EQ(PlanMemory(c, 0, 0).context, 4096u);
   EXPECT_EQ(PlanMemory(c, 0, 0).chunk, SessionOptions().chunk);
   c.max_positions = 100;
@@ -53,7 +53,7 @@ TEST(MemoryPlan, DefaultsAreTheSessions) {
 }
 
 TEST(MemoryPlan, AModelWithoutCompressionOnlyHasWindows) {
-  ModelConfig c = test::ReleasedConfig();
+  ModelConfig c = testing::ReleasedConfig();
   c.compress_ratios.assign(c.n_layers, 0);
   c.kv_source_layer_ids.clear();
   c.index_source_layer_ids.clear();

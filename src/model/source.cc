@@ -66,6 +66,18 @@ Result<ModelSource> OpenDirectory(const std::string& path) {
   return source;
 }
 
+// A smaller vocabulary is common (padded embeddings); a larger one would make
+// ids that the model has no row for.
+Status CheckTokenizer(const ModelSource& source) {
+  if (!source.tokenizer) return {};
+  const size_t tokens = source.tokenizer->vocab_size();
+  if (tokens <= source.config.vocab_size) return {};
+  return Corrupt(
+      "%s: the tokenizer has %zu tokens, expected at most %u "
+      "(vocab_size)",
+      source.path.c_str(), tokens, source.config.vocab_size);
+}
+
 }  // namespace
 
 const TensorInfo* ModelSource::Find(const std::string& released_name) const {
@@ -84,6 +96,7 @@ Result<ModelSource> OpenModelSource(const std::string& path) {
   ECPHORY_ASSIGN_OR_RETURN(ModelSource source, IsDirectory(path)
                                                    ? OpenDirectory(path)
                                                    : OpenGgufSource(path));
+  ECPHORY_RETURN_IF_ERROR(CheckTokenizer(source));
   ECPHORY_RETURN_IF_ERROR(CheckEngram(source));
   return source;
 }

@@ -25,6 +25,14 @@ Status WrongTensor(const ModelSource& source, const TensorInfo& tensor,
                  tensor.ShapeString().c_str(), expected.c_str());
 }
 
+// Types that exist but that no kernel here reads.
+Status UnreadableType(const ModelSource& source, const TensorInfo& tensor,
+                      const char* readable) {
+  return Unsupported("%s: found type %s, expected %s",
+                     TensorLabel(source, tensor).c_str(),
+                     DTypeName(tensor.dtype), readable);
+}
+
 // Formats whose scales, if any, lie inside the rows.
 std::optional<WeightFormat> SelfContainedFormat(DType dtype) {
   switch (dtype) {
@@ -91,8 +99,9 @@ Result<StoredMatrix> FindMatrix(const ModelSource& source,
     matrix.format = *format;
     return FindScaled(source, name, matrix);
   }
-  return WrongTensor(source, *matrix.data,
-                     "F32, F16, BF16, Q8_0, MXFP4, F8_E4M3 or I8 (packed FP4)");
+  return UnreadableType(
+      source, *matrix.data,
+      "F32, F16, BF16, Q8_0, MXFP4, F8_E4M3 or I8 (packed FP4)");
 }
 
 Result<std::vector<StoredMatrix>> SplitStack(const ModelSource& source,
@@ -100,7 +109,7 @@ Result<std::vector<StoredMatrix>> SplitStack(const ModelSource& source,
                                              const TensorSlot& slot) {
   const auto format = SelfContainedFormat(stack.dtype);
   if (!format) {
-    return WrongTensor(source, stack, "F32, F16, BF16, Q8_0 or MXFP4");
+    return UnreadableType(source, stack, "F32, F16, BF16, Q8_0 or MXFP4");
   }
   ECPHORY_RETURN_IF_ERROR(CheckShape(source, stack, slot.shape));
   std::vector<StoredMatrix> experts(slot.shape[0]);

@@ -9,31 +9,17 @@
 #include <vector>
 
 #include "ecphory/config.h"
+#include "format/gguf.h"
+#include "io/test_directory.h"
+#include "model/testing.h"
 
-namespace ecphory::test {
+namespace ecphory::testing {
 
-// tests/golden/v41/<model>.
-std::string GoldenDir(const std::string& model);
 // The trainer's random model (tests/data/trainer), tokenizer included.
 std::string TrainerDir();
 
 std::string ReadFileOrDie(const std::string& path);
 void WriteFileOrDie(const std::string& path, const std::string& bytes);
-
-// A folder of its own under the system's temporary directory, removed with
-// everything in it at the end of its life.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::string& path() const { return path_; }
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 struct TestTensor {
   std::string dtype;  // as safetensors spells it
@@ -59,7 +45,7 @@ class ModelDir {
   const std::string& Write();
 
  private:
-  TempDir folder_;
+  TestDirectory folder_;
 };
 
 // One shard's bytes.
@@ -68,7 +54,13 @@ std::string EncodeSafetensors(const std::map<std::string, TestTensor>& tensors);
 std::map<std::string, TestTensor> ReadSafetensorsDir(
     const std::string& directory);
 
+// The header of a file that must parse.
+GgufFile ParseGgufOrDie(const std::string& path);
+
+// Fails the test unless `text` has `part` in it.
+void ExpectHas(const std::string& text, const std::string& part);
+
 // DeepSeek-V4.1-Flash as its config.json describes it.
 ModelConfig ReleasedConfig();
 
-}  // namespace ecphory::test
+}  // namespace ecphory::testing

@@ -1,16 +1,17 @@
 // Definitions behind test_models.h; compiled into this folder's test program.
 #include "model/test_models.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "format/npy.h"
 #include "format/safetensors.h"
 
-namespace ecphory::test {
+namespace ecphory::testing {
 
 namespace {
 
@@ -21,18 +22,18 @@ namespace {
 
 }  // namespace
 
-std::string GoldenDir(const std::string& model) {
-  return std::string(ECPHORY_TEST_DATA) + "/golden/v41/" + model;
-}
-
 std::string TrainerDir() {
   return std::string(ECPHORY_TEST_DATA) + "/data/trainer";
 }
 
 std::string ReadFileOrDie(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
   if (!in) Die("cannot open", path);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string bytes(static_cast<size_t>(in.tellg()), '\0');
+  in.seekg(0);
+  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!in) Die("cannot read", path);
+  return bytes;
 }
 
 void WriteFileOrDie(const std::string& path, const std::string& bytes) {
@@ -40,18 +41,6 @@ void WriteFileOrDie(const std::string& path, const std::string& bytes) {
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   out.close();
   if (!out) Die("cannot write", path);
-}
-
-TempDir::TempDir() {
-  std::string pattern =
-      (std::filesystem::temp_directory_path() / "ecphory_test_XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) Die("mkdtemp failed", pattern);
-  path_ = pattern;
-}
-
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 std::string EncodeSafetensors(
@@ -106,14 +95,27 @@ TestTensor& ModelDir::At(const std::string& name) {
 }
 
 const std::string& ModelDir::Write() {
-  WriteFileOrDie(folder_.File("config.json"), config.dump());
-  WriteFileOrDie(folder_.File("model.safetensors"), EncodeSafetensors(tensors));
+  WriteFileOrDie(folder_ / "config.json", config.dump());
+  WriteFileOrDie(folder_ / "model.safetensors", EncodeSafetensors(tensors));
   if (!token_map.empty()) {
-    const Status written = WriteNpyI32(folder_.File("token_map.npy"), token_map,
-                                       {token_map.size()});
+    const Status written =
+        WriteNpyI32(folder_ / "token_map.npy", token_map, {token_map.size()});
     if (!written.ok()) Die(written.ToString(), folder_.path());
   }
   return folder_.path();
+}
+
+GgufFile ParseGgufOrDie(const std::string& path) {
+  const auto file = OpenFile(path);
+  if (!file.ok()) Die(file.status().ToString(), path);
+  Result<GgufFile> gguf = GgufFile::Parse(*file);
+  if (!gguf.ok()) Die(gguf.status().ToString(), path);
+  return std::move(gguf).value();
+}
+
+void ExpectHas(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos)
+      << "'" << text << "' lacks '" << part << "'";
 }
 
 ModelConfig ReleasedConfig() {
@@ -168,4 +170,4 @@ ModelConfig ReleasedConfig() {
   return c;
 }
 
-}  // namespace ecphory::test
+}  // namespace ecphory::testing
