@@ -12,25 +12,26 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The pooled values of kLanes channels from channel c on; `load` reads them.
-template <class Load>
-HWY_INLINE VF PoolChannels(const PoolGroupsArgs& args, uint64_t first, size_t c,
-                           const Load& load) {
-  const auto row = [&](size_t i) HWY_ATTR {
-    return (first + i) % args.capacity * args.dim + c;
-  };
-  VF top = load(args.gate + row(0));
+// Pools one vector of channels, from channel c on, of the group that starts at
+// token `first`.
+template <class Vector>
+HWY_INLINE void PoolChannels(const Vector& vector, const PoolGroupsArgs& args,
+                             uint64_t first, size_t c, float* latent) {
+  VF top = vector.Load(args.gate + first % args.capacity * args.dim + c);
   for (size_t i = 1; i < args.ratio; ++i) {
-    top = hn::Max(top, load(args.gate + row(i)));
+    const size_t row = (first + i) % args.capacity;
+    top = hn::Max(top, vector.Load(args.gate + row * args.dim + c));
   }
   VF weights = hn::Zero(kF);
   VF sum = hn::Zero(kF);
   for (size_t i = 0; i < args.ratio; ++i) {
-    const VF weight = Exp(hn::Sub(load(args.gate + row(i)), top));
+    const size_t row = (first + i) % args.capacity;
+    const VF gate = vector.Load(args.gate + row * args.dim + c);
+    const VF weight = Exp(hn::Sub(gate, top));
     weights = hn::Add(weights, weight);
-    sum = hn::MulAdd(weight, load(args.kv + row(i)), sum);
+    sum = hn::MulAdd(weight, vector.Load(args.kv + row * args.dim + c), sum);
   }
-  return hn::Div(sum, weights);
+  vector.Store(hn::Div(sum, weights), latent + c);
 }
 
 void PoolRange(const PoolGroupsArgs& args, size_t begin, size_t end) {
@@ -39,14 +40,10 @@ void PoolRange(const PoolGroupsArgs& args, size_t begin, size_t end) {
     float* const latent = args.latent + g * args.dim;
     size_t c = 0;
     for (; c + kLanes <= args.dim; c += kLanes) {
-      const auto load = [](const float* p) HWY_ATTR { return Load(p); };
-      Store(PoolChannels(args, first, c, load), latent + c);
+      PoolChannels(WholeVector(), args, first, c, latent);
     }
     if (c < args.dim) {
-      const size_t rest = args.dim - c;
-      const auto load = [rest](const float* p)
-                            HWY_ATTR { return LoadPartial(p, rest); };
-      StorePartial(PoolChannels(args, first, c, load), latent + c, rest);
+      PoolChannels(PartialVector{args.dim - c}, args, first, c, latent);
     }
   }
 }

@@ -27,15 +27,31 @@ constexpr size_t kVectorBlock = 6;
 constexpr size_t kVectorBlock = 2;
 #endif
 
+// acc[v][r] += rows[r][i ...] * x[v][i ...], lane by lane.
+template <size_t kVectors, class Vector>
+HWY_INLINE void AddProducts(const Vector& vector, size_t i,
+                            const float* const* HWY_RESTRICT rows,
+                            const float* const* HWY_RESTRICT x,
+                            VF (&acc)[kVectors][kRowBlock]) {
+  const VF r0 = vector.Load(rows[0] + i);
+  const VF r1 = vector.Load(rows[1] + i);
+  const VF r2 = vector.Load(rows[2] + i);
+  const VF r3 = vector.Load(rows[3] + i);
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kVectors; ++v) {
+    const VF xv = vector.Load(x[v] + i);
+    acc[v][0] = hn::MulAdd(r0, xv, acc[v][0]);
+    acc[v][1] = hn::MulAdd(r1, xv, acc[v][1]);
+    acc[v][2] = hn::MulAdd(r2, xv, acc[v][2]);
+    acc[v][3] = hn::MulAdd(r3, xv, acc[v][3]);
+  }
+}
+
 // sums[v * 4 + r] = dot(rows[r], x[v]) over n values.
 template <size_t kVectors>
 HWY_INLINE void DotBlock(const float* const* HWY_RESTRICT rows,
                          const float* const* HWY_RESTRICT x, size_t n,
                          float* HWY_RESTRICT sums) {
-  const float* HWY_RESTRICT row0 = rows[0];
-  const float* HWY_RESTRICT row1 = rows[1];
-  const float* HWY_RESTRICT row2 = rows[2];
-  const float* HWY_RESTRICT row3 = rows[3];
   VF acc[kVectors][kRowBlock];
 #pragma GCC unroll 8
   for (size_t v = 0; v < kVectors; ++v) {
@@ -43,33 +59,9 @@ HWY_INLINE void DotBlock(const float* const* HWY_RESTRICT rows,
   }
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const VF r0 = Load(row0 + i);
-    const VF r1 = Load(row1 + i);
-    const VF r2 = Load(row2 + i);
-    const VF r3 = Load(row3 + i);
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kVectors; ++v) {
-      const VF xv = Load(x[v] + i);
-      acc[v][0] = hn::MulAdd(r0, xv, acc[v][0]);
-      acc[v][1] = hn::MulAdd(r1, xv, acc[v][1]);
-      acc[v][2] = hn::MulAdd(r2, xv, acc[v][2]);
-      acc[v][3] = hn::MulAdd(r3, xv, acc[v][3]);
-    }
+    AddProducts(WholeVector(), i, rows, x, acc);
   }
-  if (i < n) {
-    const VF r0 = LoadPartial(row0 + i, n - i);
-    const VF r1 = LoadPartial(row1 + i, n - i);
-    const VF r2 = LoadPartial(row2 + i, n - i);
-    const VF r3 = LoadPartial(row3 + i, n - i);
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kVectors; ++v) {
-      const VF xv = LoadPartial(x[v] + i, n - i);
-      acc[v][0] = hn::MulAdd(r0, xv, acc[v][0]);
-      acc[v][1] = hn::MulAdd(r1, xv, acc[v][1]);
-      acc[v][2] = hn::MulAdd(r2, xv, acc[v][2]);
-      acc[v][3] = hn::MulAdd(r3, xv, acc[v][3]);
-    }
-  }
+  if (i < n) AddProducts(PartialVector{n - i}, i, rows, x, acc);
 #pragma GCC unroll 8
   for (size_t v = 0; v < kVectors; ++v) {
     StoreSums4(acc[v][0], acc[v][1], acc[v][2], acc[v][3],

@@ -14,28 +14,18 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// One vector of values, whole or partial.
-struct Whole {
-  VF Load(const float* p) const { return HWY_NAMESPACE::Load(p); }
-  void Store(VF v, float* p) const { HWY_NAMESPACE::Store(v, p); }
-};
-struct Partial {
-  VF Load(const float* p) const { return LoadPartial(p, n); }
-  void Store(VF v, float* p) const { StorePartial(v, p, n); }
-  size_t n;
-};
-
 // kStreams > 0 is a stream count known to the compiler, so that the streams of
 // a vector stay in registers; 0 takes `streams`.
-template <size_t kStreams, class Io>
-HWY_INLINE void CollapseVector(const Io& io, const float* h, const float* pre,
-                               size_t streams, size_t dim, float* x) {
+template <size_t kStreams, class Vector>
+HWY_INLINE void CollapseVector(const Vector& vector, const float* h,
+                               const float* pre, size_t streams, size_t dim,
+                               float* x) {
   const size_t n = kStreams != 0 ? kStreams : streams;
-  VF sum = hn::Mul(hn::Set(kF, pre[0]), io.Load(h));
+  VF sum = hn::Mul(hn::Set(kF, pre[0]), vector.Load(h));
   for (size_t s = 1; s < n; ++s) {
-    sum = hn::MulAdd(hn::Set(kF, pre[s]), io.Load(h + s * dim), sum);
+    sum = hn::MulAdd(hn::Set(kF, pre[s]), vector.Load(h + s * dim), sum);
   }
-  io.Store(sum, x);
+  vector.Store(sum, x);
 }
 
 template <size_t kStreams>
@@ -43,27 +33,28 @@ HWY_INLINE void CollapseToken(const float* h, const float* pre, size_t streams,
                               size_t dim, float* x) {
   size_t i = 0;
   for (; i + kLanes <= dim; i += kLanes) {
-    CollapseVector<kStreams>(Whole(), h + i, pre, streams, dim, x + i);
+    CollapseVector<kStreams>(WholeVector(), h + i, pre, streams, dim, x + i);
   }
   if (i < dim) {
-    CollapseVector<kStreams>(Partial{dim - i}, h + i, pre, streams, dim, x + i);
+    CollapseVector<kStreams>(PartialVector{dim - i}, h + i, pre, streams, dim,
+                             x + i);
   }
 }
 
-template <size_t kStreams, class Io>
-HWY_INLINE void ExpandVector(const Io& io, const float* y, const float* post,
-                             const float* comb, size_t streams, size_t dim,
-                             float* h) {
+template <size_t kStreams, class Vector>
+HWY_INLINE void ExpandVector(const Vector& vector, const float* y,
+                             const float* post, const float* comb,
+                             size_t streams, size_t dim, float* h) {
   const size_t n = kStreams != 0 ? kStreams : streams;
   VF in[kStreams != 0 ? kStreams : kMaxStreams];
-  for (size_t j = 0; j < n; ++j) in[j] = io.Load(h + j * dim);
-  const VF yv = io.Load(y);
+  for (size_t j = 0; j < n; ++j) in[j] = vector.Load(h + j * dim);
+  const VF yv = vector.Load(y);
   for (size_t k = 0; k < n; ++k) {
     VF sum = hn::Mul(hn::Set(kF, post[k]), yv);
     for (size_t j = 0; j < n; ++j) {
       sum = hn::MulAdd(hn::Set(kF, comb[j * n + k]), in[j], sum);
     }
-    io.Store(sum, h + k * dim);
+    vector.Store(sum, h + k * dim);
   }
 }
 
@@ -73,11 +64,12 @@ HWY_INLINE void ExpandToken(const float* y, const float* post,
                             float* h) {
   size_t i = 0;
   for (; i + kLanes <= dim; i += kLanes) {
-    ExpandVector<kStreams>(Whole(), y + i, post, comb, streams, dim, h + i);
+    ExpandVector<kStreams>(WholeVector(), y + i, post, comb, streams, dim,
+                           h + i);
   }
   if (i < dim) {
-    ExpandVector<kStreams>(Partial{dim - i}, y + i, post, comb, streams, dim,
-                           h + i);
+    ExpandVector<kStreams>(PartialVector{dim - i}, y + i, post, comb, streams,
+                           dim, h + i);
   }
 }
 

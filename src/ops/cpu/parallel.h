@@ -7,9 +7,10 @@
 namespace ecphory {
 
 // A range must hold at least this much work, in multiply-adds. Handing a range
-// to an awake worker and back costs about 1 us; 32K multiply-adds take 2-4 us
-// on one core at the 8-16 per ns that the kernels reach, so that a split always
-// wins, if not by much. Smaller operators run on the calling thread.
+// to an awake worker and back costs 1.5 us (Zen 4); 32K multiply-adds take 2-4
+// us on one core at the 8-16 per ns that the kernels reach for one token, so
+// that a split always wins, if not by much. Smaller operators run on the
+// calling thread.
 inline constexpr size_t kMinRangeWork = 32 * 1024;
 
 // The `grain` for ParallelFor over items of `item_work` multiply-adds each.

@@ -50,6 +50,17 @@ HWY_INLINE void StorePartial(VF v, float* p, size_t n) {
 #endif
 }
 
+// One vector of an array: a whole one, or the n < kLanes values at its end.
+struct WholeVector {
+  HWY_INLINE VF Load(const float* p) const { return HWY_NAMESPACE::Load(p); }
+  HWY_INLINE void Store(VF v, float* p) const { HWY_NAMESPACE::Store(v, p); }
+};
+struct PartialVector {
+  HWY_INLINE VF Load(const float* p) const { return LoadPartial(p, n); }
+  HWY_INLINE void Store(VF v, float* p) const { StorePartial(v, p, n); }
+  size_t n;
+};
+
 // Adds the 128-bit blocks of v: lane i of the result is the sum of lanes i,
 // i + 4, ...
 #if HWY_TARGET != HWY_SCALAR
