@@ -4,6 +4,7 @@
 // fall.
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/expert_math.h"
 #include "ops/cpu/matmul_rows.h"

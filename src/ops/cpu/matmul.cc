@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"

@@ -20,6 +20,4 @@ inline size_t GrainFor(size_t item_work) {
   return std::max<size_t>(1, kMinRangeWork / std::max<size_t>(1, item_work));
 }
 
-inline size_t CeilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
-
 }  // namespace ecphory

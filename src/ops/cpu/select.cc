@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
