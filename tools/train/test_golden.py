@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import model
 import weights
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "v41")
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "golden", "v41"))
 
 
 def check_facts(directory, tables):
