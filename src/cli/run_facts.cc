@@ -34,7 +34,8 @@ std::string RunFacts::ToLine() const {
   const MemoryUse use = memory.Use();
   const SessionStats& stats = result.stats;
   std::string line = Format(
-      "[%llu prompt tokens, %.0f/s; %zu generated, %.0f/s; first after %.2f s",
+      "[%llu prompt tokens at %.0f tokens/s; %zu generated at %.0f tokens/s; "
+      "first token after %.2f s",
       static_cast<unsigned long long>(result.prompt_tokens),
       PerSecond(result.prompt_tokens, result.prompt_seconds),
       result.tokens.size(), GeneratedPerSecond(result), start_to_first_token);
