@@ -303,7 +303,9 @@ TEST_P(SessionTest, EmptyAppendIsHarmless) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, SessionTest, ::testing::Values("A", "B", "C"),
-                         [](const auto& param_info) { return param_info.param; });
+                         [](const auto& param_info) {
+                           return param_info.param;
+                         });
 
 }  // namespace
 }  // namespace ecphory
