@@ -1,5 +1,6 @@
 // ecphory run: a prompt in, text out as it comes, one line of facts at the end.
 #include <chrono>
+#include <cstdio>
 #include <memory>
 
 #include "commands.h"
