@@ -13,6 +13,7 @@ import json
 import lzma
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -129,7 +130,26 @@ def report(kind, line, found, expected):
           f"reference {expected[at:at + 8]}")
 
 
+def newer_characters():
+    """What Unicode 15 and 16 added, from the table the tokenizer is built with."""
+    table = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                         "../../src/text/unicode_additions.h")
+    with open(table, encoding="utf-8") as file:
+        ranges = re.findall(r"\{0x(\w+), 0x(\w+),", file.read())
+    return {p for a, b in ranges for p in range(int(a, 16), int(b, 16) + 1)}
+
+
+def knows_unicode_16():
+    """Old releases of the package have the tables of Unicode 14."""
+    digits = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"\p{N}"), "isolated")
+    return len(digits.pre_tokenize_str("a\U00010d40")) == 2
+
+
 def compare(program, path, lines):
+    if not knows_unicode_16():
+        print("this release of tokenizers is older than Unicode 15: its new characters are left out")
+        left_out = dict.fromkeys(newer_characters())
+        lines = [line.translate(left_out) for line in lines]
     reference = tokenizers.Tokenizer.from_file(path)
     differences = 0
     for special in (False, True):
