@@ -62,7 +62,7 @@ struct ModelInfo {
   ModelConfig config;
   uint64_t parameters_backbone = 0;
   uint64_t parameters_active = 0;  // per token, Engram rows not counted
-  uint64_t parameters_engram = 0;  // values in the tables
+  uint64_t parameters_engram = 0;  // tables, projections and gate weights
   std::vector<TensorFacts> tensors;
   std::vector<EngramTableFacts> engram_tables;
   // Tensors the engine does not use, by group ("mtp.*", "vision.*"): count,

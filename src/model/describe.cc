@@ -96,7 +96,9 @@ uint64_t ActiveValues(const ModelConfig& c, const TensorSlot& slot) {
 void CountParameters(const std::vector<TensorSlot>& slots, ModelInfo* info) {
   const ModelConfig& c = info->config;
   for (const TensorSlot& slot : slots) {
-    info->parameters_backbone += slot.ValueCount();
+    const bool engram = slot.name.find(".engram.") != std::string::npos;
+    (engram ? info->parameters_engram : info->parameters_backbone) +=
+        slot.ValueCount();
     info->parameters_active += ActiveValues(c, slot);
   }
   for (const uint64_t rows : c.engram.rows) {

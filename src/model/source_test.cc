@@ -252,7 +252,9 @@ TEST(DescribeModel, GoldenA) {
   const Result<ModelInfo> info = InspectModel(testing::GoldenDir("A"), 0, 0);
   ASSERT_TRUE(info.ok()) << info.status().ToString();
   EXPECT_EQ(info->format, "safetensors");
-  EXPECT_EQ(info->parameters_engram, (3144u + 3424) * 64);
+  // Tables, then the projection and the two gate weights of both layers.
+  EXPECT_EQ(info->parameters_engram,
+            (3144u + 3424) * 64 + 2 * (5 * 128 * 6 * 64 + 2 * 4 * 128));
   EXPECT_GT(info->parameters_backbone, info->parameters_active);
   EXPECT_EQ(info->compressed_vocab, 394u);
   EXPECT_FALSE(info->has_tokenizer);
