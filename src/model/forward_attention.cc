@@ -109,8 +109,12 @@ const RowCache& Forward::KeysFor(uint32_t layer, uint64_t* groups) {
 
 void Forward::SelectFrom(uint32_t layer, const RowCache& keys,
                          uint64_t groups) {
+  const bool is_source =
+      static_cast<int32_t>(layer) == config_.candidate_source_layer_id;
   if (groups == 0) {
     std::fill_n(selected_.begin(), tokens() * config_.index_topk, -1);
+    Observe(layer, "index_scores", scores_.data(), {tokens(), 0});
+    if (is_source) ObserveCandidates(layer, candidates_.data(), tokens(), 0);
     return;
   }
   const size_t tile = static_cast<size_t>(
@@ -118,9 +122,7 @@ void Forward::SelectFrom(uint32_t layer, const RowCache& keys,
   for (size_t begin = 0; begin < tokens(); begin += tile) {
     SelectTile(layer, keys, begin, std::min(begin + tile, tokens()), groups);
   }
-  if (static_cast<int32_t>(layer) == config_.candidate_source_layer_id) {
-    candidate_groups_ = groups;
-  }
+  if (is_source) candidate_groups_ = groups;
 }
 
 void Forward::SelectTile(uint32_t layer, const RowCache& keys, size_t begin,

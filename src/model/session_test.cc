@@ -136,6 +136,19 @@ TEST_P(SessionTest, SnapshotContinuesBitForBit) {
   }
 }
 
+TEST_P(SessionTest, SnapshotOfAnEmptySession) {
+  auto snapshot = Start()->Snapshot();
+  ASSERT_TRUE(snapshot.ok());
+  auto restored = Start();
+  const auto tokens = Tokens(12, vocab_, 20);
+  ASSERT_TRUE(restored->Append(tokens, {}).ok());
+  ASSERT_TRUE(restored->Restore(*snapshot).ok());
+  EXPECT_EQ(restored->position(), 0u);
+  EXPECT_TRUE(restored->logits().empty());
+  ASSERT_TRUE(restored->Append(tokens, {}).ok());
+  EXPECT_EQ(Logits(*restored), Fresh(tokens));
+}
+
 // Depths 0..5 behind an odd and an even position, also after a restore.
 TEST_P(SessionTest, SnapshotThenTruncate) {
   for (size_t length : {size_t{40}, size_t{41}}) {

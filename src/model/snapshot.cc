@@ -99,6 +99,14 @@ class Reader {
     at_ += size;
     return data;
   }
+  template <typename T>
+  std::vector<T> TakeVector(uint64_t count) {
+    std::vector<T> values(count);
+    const uint8_t* data = Take(count * sizeof(T));
+    // memcpy wants a pointer even for nothing, and an empty vector has none.
+    if (count > 0) std::memcpy(values.data(), data, count * sizeof(T));
+    return values;
+  }
 
  private:
   std::span<const uint8_t> bytes_;
@@ -255,14 +263,11 @@ Status DecodeSnapshot(const ModelConfig& config,
   ECPHORY_RETURN_IF_ERROR(CheckRows(config, *state, header));
   Reader in(snapshot);
   in.Take(sizeof(Header));
-  std::vector<int32_t> tokens(header.position);
-  std::memcpy(tokens.data(), in.Take(tokens.size() * sizeof(int32_t)),
-              tokens.size() * sizeof(int32_t));
+  std::vector<int32_t> tokens = in.TakeVector<int32_t>(header.position);
   ECPHORY_RETURN_IF_ERROR(CheckTokens(config, tokens.data(), tokens.size()));
 
   state->tokens = std::move(tokens);
-  const uint8_t* image = in.Take(header.position);
-  state->image.assign(image, image + header.position);
+  state->image = in.TakeVector<uint8_t>(header.position);
   for (RowCache& window : state->windows) {
     TakeRows(in, &window, header.position, header.window_rows);
   }
@@ -274,12 +279,8 @@ Status DecodeSnapshot(const ModelConfig& config,
     TakeRows(in, &source.open_kv, header.position, header.open_rows);
     TakeRows(in, &source.open_gate, header.position, header.open_rows);
   }
-  state->logits.clear();
-  if (header.has_logits != 0) {
-    state->logits.resize(config.vocab_size);
-    const size_t size = state->logits.size() * sizeof(float);
-    std::memcpy(state->logits.data(), in.Take(size), size);
-  }
+  state->logits =
+      in.TakeVector<float>(header.has_logits != 0 ? config.vocab_size : 0);
   state->position = header.position;
   state->published_keys = header.published_keys;
   // Rows older than the snapshot kept are not there, whatever this session's
