@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kFooter[] = R"(
 Examples:
-  ecphory run -m models/ecphory-mini.gguf -p "lynx:"
+  ecphory run -m models/ecphory-mini.gguf -p "engram:"
   echo "The river" | ecphory run -m models/ecphory-mini.gguf -n 50 --temp 0
   ecphory info -m models/ecphory-mini.gguf
   ecphory tokenize -m models/ecphory-mini.gguf --rows "two words"
