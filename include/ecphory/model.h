@@ -109,10 +109,11 @@ class ECPHORY_EXPORT Model {
 
   // Raw id -> compressed id; empty when the model has no Engram.
   std::span<const int32_t> token_map() const;
-  // Rows of every token of a fresh sequence, [tokens][layers]. `dead` may be
-  // empty.
+  // Rows of every token of a fresh sequence, [tokens][layers]. Image positions
+  // are those of `image_mask`, which may be empty, and every image token.
   Result<std::vector<std::vector<EngramTokenRows>>> EngramRows(
-      std::span<const int32_t> tokens, std::span<const uint8_t> dead) const;
+      std::span<const int32_t> tokens,
+      std::span<const uint8_t> image_mask) const;
 
   struct Impl;
   const Impl& impl() const { return *impl_; }

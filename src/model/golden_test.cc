@@ -87,6 +87,23 @@ TEST_P(GoldenTest, HashIdsAreExact) {
   }
 }
 
+TEST_P(GoldenTest, ImageTokensAreDeadForTheLookBackWithoutAMask) {
+  if (!model_->config().engram.enabled())
+    GTEST_SKIP() << "model without Engram";
+  const Text text = Load("s40img");
+  const auto masked = model_->EngramRows(text.ids, text.image);
+  const auto unmasked = model_->EngramRows(text.ids, {});
+  ASSERT_TRUE(masked.ok() && unmasked.ok());
+  for (size_t t = 0; t < text.ids.size(); ++t) {
+    for (size_t layer = 0; layer < (*masked)[t].size(); ++layer) {
+      EXPECT_EQ((*unmasked)[t][layer].rows, (*masked)[t][layer].rows) << t;
+    }
+  }
+  const std::vector<uint8_t> wrong_size(3);
+  EXPECT_EQ(model_->EngramRows(text.ids, wrong_size).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
 TEST_P(GoldenTest, ShortTextsMatch) {
   for (const char* name : {"s7", "s40", "s40img"}) {
     const double error =

@@ -98,6 +98,17 @@ Result<std::vector<std::vector<EngramTokenRows>>> HashTokens(
 
 }  // namespace
 
+std::vector<uint8_t> ImagePositions(const ModelConfig& config,
+                                    std::span<const int32_t> tokens,
+                                    std::span<const uint8_t> mask) {
+  std::vector<uint8_t> image(tokens.size());
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const bool masked = !mask.empty() && mask[t] != 0;
+    image[t] = masked || tokens[t] == config.image_token_id ? 1 : 0;
+  }
+  return image;
+}
+
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::~Model() = default;
 
@@ -132,12 +143,18 @@ std::span<const int32_t> Model::token_map() const {
 }
 
 Result<std::vector<std::vector<EngramTokenRows>>> Model::EngramRows(
-    std::span<const int32_t> tokens, std::span<const uint8_t> dead) const {
+    std::span<const int32_t> tokens,
+    std::span<const uint8_t> image_mask) const {
   if (!impl_->hasher) {
     return InvalidArgument("%s: the model has no Engram memory",
                            impl_->source.path.c_str());
   }
-  return HashTokens(*impl_->hasher, tokens, dead);
+  if (!image_mask.empty() && image_mask.size() != tokens.size()) {
+    return InvalidArgument("image mask of %zu positions for %zu tokens",
+                           image_mask.size(), tokens.size());
+  }
+  return HashTokens(*impl_->hasher, tokens,
+                    ImagePositions(config(), tokens, image_mask));
 }
 
 }  // namespace ecphory

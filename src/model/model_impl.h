@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "ecphory/model.h"
@@ -25,5 +27,11 @@ struct Model::Impl {
   std::string backend;
   ForwardModel forward;  // points into the members above
 };
+
+// 1 for each image position: those of `mask` ([tokens], or empty) and every
+// image token.
+std::vector<uint8_t> ImagePositions(const ModelConfig& config,
+                                    std::span<const int32_t> tokens,
+                                    std::span<const uint8_t> mask);
 
 }  // namespace ecphory

@@ -60,8 +60,7 @@ struct Session::Impl {
   SessionOptions options;
   SequenceState state;
   Forward forward;
-  std::vector<uint8_t> image;  // of the chunk under way
-  uint64_t tokens_run = 0;     // over the session's life, also truncated ones
+  uint64_t tokens_run = 0;  // over the session's life, also truncated ones
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -101,12 +100,9 @@ Status Session::Impl::CheckTokens(std::span<const int32_t> tokens,
 
 Status Session::Impl::RunChunk(std::span<const int32_t> tokens, size_t first,
                                bool last, const AppendOptions& append) {
-  image.resize(tokens.size());
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    const bool masked =
-        !append.image_mask.empty() && append.image_mask[first + t] != 0;
-    image[t] = masked || tokens[t] == config().image_token_id ? 1 : 0;
-  }
+  std::span<const uint8_t> mask = append.image_mask;
+  if (!mask.empty()) mask = mask.subspan(first, tokens.size());
+  const std::vector<uint8_t> image = ImagePositions(config(), tokens, mask);
   ForwardChunk chunk{.tokens = tokens,
                      .image = image,
                      .logits = append.logits,
