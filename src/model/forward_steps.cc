@@ -68,8 +68,9 @@ Forward::Forward(const ForwardModel& model, const SessionOptions& options)
 Forward::~Forward() { CancelEngramRows(); }
 
 void Forward::PlanCompressed() {
+  if (config_.kv_source_layer_ids.empty()) return;
+  // None in a context shorter than every ratio; a group is opened all the same.
   const uint64_t groups = MaxGroups(config_, options_.context);
-  if (groups == 0) return;
   const size_t T = options_.chunk;
   group_positions_.resize(T);
   gate_.resize(T * config_.head_dim);

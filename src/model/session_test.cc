@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ecphory/session.h"
+#include "model/test_models.h"
 #include "model/testing.h"
 
 namespace ecphory {
@@ -313,6 +314,48 @@ TEST_P(SessionTest, EmptyAppendIsHarmless) {
   auto session = Start();
   EXPECT_TRUE(session->Append({}, {}).ok());
   EXPECT_TRUE(session->logits().empty());
+}
+
+// Golden B with every compressed layer at `ratio`.
+std::string WriteModelOfRatio(uint32_t ratio, testing::ModelDir* dir) {
+  for (auto& stored : dir->text()["compress_ratios"]) {
+    if (stored != 0) stored = ratio;
+  }
+  for (const char* layer : {"1", "3", "5"}) {
+    const std::string prefix = std::string("layers.") + layer;
+    dir->tensors[prefix + ".attn.compressor.wgate.weight"] =
+        dir->At("layers.1.attn.compressor.wgate.weight");
+  }
+  return dir->Write();
+}
+
+// A context may end before the first group is complete.
+TEST(SessionContext, ShorterThanAGroupOrJustAsLong) {
+  for (const uint32_t ratio : {2u, 3u, 4u, 7u}) {
+    testing::ModelDir dir(GoldenDir("B"));
+    const std::string path = WriteModelOfRatio(ratio, &dir);
+    for (const char* backend : {"cpu", "ref"}) {
+      const auto model = testing::OpenOrDie(path, backend);
+      const auto tokens = Tokens(ratio + 1, model->config().vocab_size, ratio);
+      testing::RunOptions roomy;
+      const auto whole = testing::RunLogits(model, tokens, roomy);
+      for (uint32_t context = 1; context <= ratio + 1; ++context) {
+        for (const uint32_t chunk : {1u, 256u}) {
+          testing::RunOptions tight;
+          tight.session.context = context;
+          tight.session.chunk = chunk;
+          auto logits = testing::RunLogits(
+              model, std::span(tokens).first(context), tight);
+          ASSERT_LE(logits.size(), whole.size());
+          logits.insert(logits.end(),
+                        whole.begin() + static_cast<ptrdiff_t>(logits.size()),
+                        whole.end());
+          EXPECT_EQ(logits, whole)
+              << backend << ", ratio " << ratio << ", context " << context;
+        }
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, SessionTest, ::testing::Values("A", "B", "C"),
