@@ -86,8 +86,9 @@ class ECPHORY_EXPORT Session {
   ~Session();
 
   // Appends tokens: the same state and logits, bit for bit, however a text is
-  // cut into calls and chunks. kOutOfRange when the context is full or an id is
-  // outside the vocabulary (nothing is appended then).
+  // cut into calls and chunks (with IndexKeys::kVendor selections depend on the
+  // cut, as they do in the vendor's code). kOutOfRange when the context is full
+  // or an id is outside the vocabulary (nothing is appended then).
   Status Append(std::span<const int32_t> tokens, const AppendOptions& options);
   // Logits [vocab] of the last appended token; empty before the first.
   std::span<const float> logits() const;

@@ -1,6 +1,8 @@
 // ecphory logits: the model's answer to a list of ids, for conformance work.
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <span>
 
 #include "commands.h"
 #include "dump.h"
@@ -17,7 +19,9 @@ namespace {
 
 constexpr char kFooter[] = R"(
 Writes float32 [T, vocab] (--all, the default) or [1, vocab] (--last). Image
-positions are those of --image-mask-file and every image token id.
+positions are those of --image-mask-file and every image token id. How tokens
+are cut into passes changes nothing, except with --index-keys vendor: there
+--prefill 24 --chunk 1 is a prompt of 24 tokens, then one token at a time.
 
 Examples:
   ecphory logits -m model.gguf --tokens 1,2,3 -o out.npy
@@ -31,6 +35,7 @@ struct LogitsFlags {
   std::string tokens_file;
   std::string image_mask_file;
   std::string output;
+  uint32_t prefill = 0;  // 0: no pass of its own
   uint32_t dump_layer = 0;
   std::string dump_directory;  // empty: no dump
   bool no_state_rounding = false;
@@ -94,6 +99,14 @@ Status PrintFacts(const LogitsFlags& flags, const Model& model,
              static_cast<unsigned long long>(vocab), seconds, model.backend()));
 }
 
+// Tokens of one Append: all, which the session cuts into chunks, or those of
+// one pass where --prefill sets the first apart.
+size_t TokensOfCall(const LogitsFlags& flags, size_t first, size_t tokens) {
+  if (flags.prefill == 0) return tokens;
+  return std::min<size_t>(first == 0 ? flags.prefill : flags.session.chunk,
+                          tokens - first);
+}
+
 // Runs the tokens through a fresh session and writes rows as they come.
 Status WriteLogits(const LogitsFlags& flags, Session& session,
                    const std::vector<int32_t>& tokens, TensorObserver* observer,
@@ -104,14 +117,18 @@ Status WriteLogits(const LogitsFlags& flags, Session& session,
     ECPHORY_ASSIGN_OR_RETURN(
         mask, ReadImageMask(flags.image_mask_file, tokens.size()));
   }
-  append.image_mask = mask;
   append.observer = observer;
   append.cancel = InterruptFlag();
   append.logits = flags.last ? LogitsWanted::kLast : LogitsWanted::kAll;
   append.on_logits = [&](size_t, size_t count, std::span<const float> rows) {
     return writer.AppendRows(rows.data(), count);
   };
-  ECPHORY_RETURN_IF_ERROR(session.Append(tokens, append));
+  const std::span<const int32_t> ids(tokens);
+  for (size_t first = 0, count = 0; first < ids.size(); first += count) {
+    count = TokensOfCall(flags, first, ids.size());
+    if (!mask.empty()) append.image_mask = {mask.data() + first, count};
+    ECPHORY_RETURN_IF_ERROR(session.Append(ids.subspan(first, count), append));
+  }
   if (!flags.last) return {};
   return writer.AppendRows(session.logits().data(), 1);
 }
@@ -123,6 +140,7 @@ Status RunLogits(const LogitsFlags& flags) {
   ECPHORY_ASSIGN_OR_RETURN(const auto dump, MakeDump(flags, *model));
   SessionOptions options = flags.session;
   options.context = static_cast<uint32_t>(tokens.size());
+  options.chunk = std::max(flags.session.chunk, flags.prefill);
   options.state_rounding = !flags.no_state_rounding;
   options.engram = !flags.no_engram;
   ECPHORY_ASSIGN_OR_RETURN(const auto session, Session::Create(model, options));
@@ -165,6 +183,8 @@ void AddModeFlags(CLI::App& command, LogitsFlags* flags) {
   command.add_flag("--no-engram", flags->no_engram, "Shut every Engram gate");
   AddInteger(command, "--chunk", &session.chunk, 1, kMaxChunk,
              "Tokens per forward pass (default: 256)");
+  AddInteger(command, "--prefill", &flags->prefill, 1, kMaxChunk,
+             "Tokens of a first pass, before those of --chunk");
 }
 
 void AddOutputFlags(CLI::App& command, LogitsFlags* flags) {

@@ -93,17 +93,20 @@ Result<IntKind> ParseIntKind(const std::string& path,
   return IntKind{bytes, kind == 'i'};
 }
 
-// Number of elements of "(7,)".
+// Number of elements of "(7,)" or, as batches of one are saved, "(1, 7)".
 Result<uint64_t> ParseLength(const std::string& path,
                              const std::string& shape) {
+  const std::string one = "1, ";
+  const bool batch = shape.size() > one.size() && shape.rfind(one, 0) == 0;
+  const std::string row = batch ? shape.substr(one.size()) + "," : shape;
   unsigned long long length = 0;
   int used = 0;
-  if (std::sscanf(shape.c_str(), "%llu ,%n", &length, &used) != 1 ||
-      used == 0 || static_cast<size_t>(used) != shape.size()) {
-    return Unsupported("%s: shape (%s), expected one dimension, e.g. (7,)",
-                       path.c_str(), shape.c_str());
+  if (std::sscanf(row.c_str(), "%llu ,%n", &length, &used) == 1 && used > 0 &&
+      static_cast<size_t>(used) == row.size()) {
+    return static_cast<uint64_t>(length);
   }
-  return static_cast<uint64_t>(length);
+  return Unsupported("%s: shape (%s), expected one sequence: (7,) or (1, 7)",
+                     path.c_str(), shape.c_str());
 }
 
 int64_t DecodeInt(const char* data, IntKind kind) {

@@ -65,6 +65,7 @@ TEST_F(NpyTest, ReadsEveryWidth) {
 TEST_F(NpyTest, ReadsLengths) {
   const std::string three("\x01\x02\x03", 3);
   EXPECT_EQ(ReadNpyInts(Save(Npy("|u1", "3,", three)))->size(), 3u);
+  EXPECT_EQ(ReadNpyInts(Save(Npy("|u1", "1, 3", three)))->size(), 3u);
   EXPECT_EQ(ReadNpyInts(Save(Npy("|u1", "0,", "")))->size(), 0u);
 }
 
@@ -92,6 +93,10 @@ TEST_F(NpyTest, RefusesDamagedAndForeignFiles) {
       {"big-endian", Npy(">i4", "3,", data), StatusCode::kUnsupported, "'>i4'"},
       {"two dimensions", Npy("|u1", "3, 1", data), StatusCode::kUnsupported,
        "(3, 1)"},
+      {"two sequences", Npy("|u1", "11, 3", data), StatusCode::kUnsupported,
+       "(11, 3)"},
+      {"three dimensions", Npy("|u1", "1, 1, 3", data),
+       StatusCode::kUnsupported, "(1, 1, 3)"},
       {"no dimension", Npy("|u1", "", "x"), StatusCode::kUnsupported, "()"},
       {"huge length", Npy("<i8", "2305843009213693952,", ""),
        StatusCode::kCorrupt, "0 bytes of data"},

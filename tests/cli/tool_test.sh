@@ -158,11 +158,18 @@ for chunk in 1 2 5; do
   expect 0 . logits -m "$model" --tokens $tokens -o o.npy --chunk $chunk \
     --dump 2 d$chunk
   cmp all.npy o.npy || fail "--chunk $chunk gives other logits"
-  for file in streams_out router.indices attn_out index_selected; do
+  for file in streams_out router.indices attn_out index_selected index_scores; do
     cmp d/$file.npy d$chunk/$file.npy ||
       fail "--chunk $chunk gives another $file"
   done
 done
+expect 0 . logits -m "$model" --tokens $tokens -o o.npy --prefill 7 --chunk 3
+cmp all.npy o.npy || fail "--prefill gives other logits"
+vendor=(logits -m "$model" --tokens "$tokens,$tokens" --index-keys vendor)
+expect 0 . "${vendor[@]}" --chunk 1 -o steps.npy
+expect 0 . "${vendor[@]}" --chunk 1 --prefill 24 -o o.npy
+cmp -s steps.npy o.npy && fail "--index-keys vendor: --prefill changes nothing"
+expect 2 'prefill' logits -m "$model" --tokens 1 -o o.npy --prefill 0
 echo "[$tokens]" >ids.json
 expect 0 '"shape"' logits -m "$model" --tokens-file ids.json -o o.npy --json
 valid_json out logits
