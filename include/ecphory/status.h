@@ -71,7 +71,7 @@ ECPHORY_EXPORT Status ResourceExhausted(const char* format, ...)
 ECPHORY_EXPORT Status IoError(const char* format, ...) ECPHORY_PRINTF(1, 2);
 ECPHORY_EXPORT Status Cancelled(const char* format, ...) ECPHORY_PRINTF(1, 2);
 ECPHORY_EXPORT Status Internal(const char* format, ...) ECPHORY_PRINTF(1, 2);
-// IoError with ": strerror(errno)" appended; `error` is an errno value.
+// ": strerror(error)" appended; the code follows `error`, an errno value.
 ECPHORY_EXPORT Status ErrnoError(int error, const char* format, ...)
     ECPHORY_PRINTF(2, 3);
 

@@ -1,5 +1,6 @@
 #include "ecphory/status.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -17,6 +18,20 @@ std::string FormatV(const char* format, va_list args) {
   std::vector<char> buffer(static_cast<size_t>(length) + 1);
   std::vsnprintf(buffer.data(), buffer.size(), format, args);
   return std::string(buffer.data(), static_cast<size_t>(length));
+}
+
+StatusCode CodeOfErrno(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR: return StatusCode::kNotFound;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE: return StatusCode::kResourceExhausted;
+    default: return StatusCode::kIoError;
+  }
 }
 
 }  // namespace
@@ -73,7 +88,7 @@ Status ErrnoError(int error, const char* format, ...) {
   va_start(args, format);
   std::string message = FormatV(format, args);
   va_end(args);
-  return Status(StatusCode::kIoError, message + ": " + std::strerror(error));
+  return Status(CodeOfErrno(error), message + ": " + std::strerror(error));
 }
 
 }  // namespace ecphory

@@ -49,8 +49,11 @@ TEST(Status, LongMessagesAreKeptWhole) {
 
 TEST(Status, ErrnoErrorNamesTheSystemError) {
   const Status status = ErrnoError(ENOENT, "open %s", "a.gguf");
-  EXPECT_EQ(status.code(), StatusCode::kIoError);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "open a.gguf: No such file or directory");
+  EXPECT_EQ(ErrnoError(ENOSPC, "a").code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrnoError(EMFILE, "a").code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrnoError(EIO, "a").code(), StatusCode::kIoError);
 }
 
 TEST(Status, WithContextPutsTheContextInFront) {

@@ -6,7 +6,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -61,6 +63,7 @@ struct ThreadPool::Impl {
   explicit Impl(size_t n_threads);
   ~Impl();
 
+  Status StartWorkers();
   void Run(size_t n, size_t grain, BodyRef body);
   void RunSplit(size_t n, size_t parts, BodyRef body);
   void Publish(size_t parts);
@@ -111,10 +114,19 @@ ThreadPool::Impl::Impl(size_t n_threads)
                                                             : kSpin * 0),
       slots(n_threads) {
   ECPHORY_CHECK(threads >= 1 && threads <= kMaxThreads);
+}
+
+Status ThreadPool::Impl::StartWorkers() {
   workers.reserve(threads - 1);
-  for (size_t thread = 1; thread < threads; ++thread) {
-    workers.emplace_back([this, thread] { WorkerLoop(thread); });
+  try {
+    for (size_t thread = 1; thread < threads; ++thread) {
+      workers.emplace_back([this, thread] { WorkerLoop(thread); });
+    }
+  } catch (const std::system_error& error) {
+    return ResourceExhausted("cannot start %zu threads: %s; ask for fewer",
+                             threads, error.what());
   }
+  return {};
 }
 
 ThreadPool::Impl::~Impl() {
@@ -224,8 +236,19 @@ void ThreadPool::Impl::RunPart(size_t part, size_t parts, size_t thread) {
   RunBody(job_body, begin, end, thread);
 }
 
+ThreadPool::ThreadPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 ThreadPool::ThreadPool(size_t threads)
-    : impl_(std::make_unique<Impl>(threads)) {}
+    : ThreadPool(std::make_unique<Impl>(threads)) {
+  ECPHORY_CHECK(impl_->StartWorkers().ok());
+}
+
+Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(size_t threads) {
+  auto impl = std::make_unique<Impl>(threads);
+  ECPHORY_RETURN_IF_ERROR(impl->StartWorkers());
+  return std::unique_ptr<ThreadPool>(new ThreadPool(std::move(impl)));
+}
+
 ThreadPool::~ThreadPool() = default;
 
 size_t ThreadPool::threads() const { return impl_->threads; }

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "ecphory/status.h"
+
 namespace ecphory {
 
 // Runs a function over [0, n) in contiguous ranges on `threads` threads, the
@@ -18,7 +20,10 @@ namespace ecphory {
 // serialised. A nested call from inside a body runs inline.
 class ThreadPool {
  public:
-  // threads >= 1; 1 starts no worker.
+  // threads >= 1; 1 starts no worker. kResourceExhausted when the system
+  // refuses a thread.
+  static Result<std::unique_ptr<ThreadPool>> Create(size_t threads);
+  // For tests: a refused thread ends the process.
   explicit ThreadPool(size_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -53,6 +58,7 @@ class ThreadPool {
   void Run(size_t n, size_t grain, BodyRef body);
 
   struct Impl;
+  explicit ThreadPool(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -135,6 +136,20 @@ TEST(ThreadPool, WakesSleepingWorkersAndStopsThem) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     EXPECT_EQ(RangesOf(pool, 300, 1).size(), 3u);
   }
+}
+
+TEST(ThreadPool, ARefusedThreadIsAnError) {
+  pthread_attr_t usual, too_large;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_attr_init(&too_large), 0);
+  // A stack beyond any address space.
+  ASSERT_EQ(pthread_attr_setstacksize(&too_large, size_t{1} << 58), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&too_large), 0);
+  const auto refused = ThreadPool::Create(4);
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ThreadPool::Create(4).ok());
 }
 
 // The caller may take over a range, but a worker that is free must help.

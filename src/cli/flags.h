@@ -11,8 +11,8 @@
 
 namespace ecphory::cli {
 
-// Larger chunks only take memory.
-inline constexpr uint32_t kMaxChunk = 1u << 20;
+// The most that a session takes.
+inline constexpr uint32_t kMaxChunk = 8192;
 
 // Whole number in [min, max]; throws CLI::ValidationError that names `flag`.
 uint32_t ParseInteger(const std::string& flag, const std::string& text,

@@ -18,15 +18,39 @@ void OnSignal(int) {
   if (g_interrupted.exchange(true)) _exit(kExitCancelled);
 }
 
+// A page of a mapped file that cannot be read any more.
+void OnBusError(int) {
+  constexpr char kLine[] =
+      "ecphory: i/o error: a model file became shorter or unreadable while it "
+      "was in use; run again with the whole file\n";
+  const ssize_t ignored = write(STDERR_FILENO, kLine, sizeof(kLine) - 1);
+  (void)ignored;
+  _exit(ExitCode(StatusCode::kIoError));
+}
+
+void Catch(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  // No SA_RESTART: waiting for standard input must end too.
+  sigaction(signal, &action, nullptr);
+}
+
+// nohup's wish.
+bool HangUpIgnored() {
+  struct sigaction current = {};
+  return sigaction(SIGHUP, nullptr, &current) == 0 &&
+         current.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
-void CatchInterrupts() {
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  // No SA_RESTART: waiting for standard input must end too.
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+void CatchSignals() {
+  Catch(SIGINT, OnSignal);
+  Catch(SIGTERM, OnSignal);
+  if (!HangUpIgnored()) Catch(SIGHUP, OnSignal);
+  Catch(SIGBUS, OnBusError);
+  Catch(SIGPIPE, SIG_IGN);
+  Catch(SIGXFSZ, SIG_IGN);
 }
 
 bool Interrupted() { return g_interrupted.load(); }

@@ -1,6 +1,8 @@
 // ecphory logits: the model's answer to a list of ids, for conformance work.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <filesystem>
 #include <memory>
 #include <span>
 
@@ -36,14 +38,23 @@ struct LogitsFlags {
   std::string image_mask_file;
   std::string output;
   uint32_t prefill = 0;  // 0: no pass of its own
+  bool dump = false;
   uint32_t dump_layer = 0;
-  std::string dump_directory;  // empty: no dump
+  std::string dump_directory;
   bool no_state_rounding = false;
   bool no_engram = false;
   bool last = false;
   bool all = false;
   bool json = false;
 };
+
+// The output must not replace a file that is read.
+Status CheckNotInput(const std::string& output, const std::string& input) {
+  std::error_code no_such_file;
+  if (!std::filesystem::equivalent(output, input, no_such_file)) return {};
+  return InvalidArgument("-o %s: is also read, expected another name",
+                         output.c_str());
+}
 
 Status CheckFlags(const LogitsFlags& flags) {
   ECPHORY_RETURN_IF_ERROR(CheckModelFlags(flags.model));
@@ -55,6 +66,13 @@ Status CheckFlags(const LogitsFlags& flags) {
   }
   if (flags.output.empty()) {
     return InvalidArgument("-o is missing, expected the .npy file to write");
+  }
+  if (flags.dump && flags.dump_directory.empty()) {
+    return InvalidArgument("--dump: no directory, expected LAYER DIR");
+  }
+  for (const std::string& input :
+       {flags.model.path, flags.tokens_file, flags.image_mask_file}) {
+    ECPHORY_RETURN_IF_ERROR(CheckNotInput(flags.output, input));
   }
   return {};
 }
@@ -73,7 +91,7 @@ Result<std::vector<int32_t>> Tokens(const LogitsFlags& flags) {
 
 Result<std::unique_ptr<DumpObserver>> MakeDump(const LogitsFlags& flags,
                                                const Model& model) {
-  if (flags.dump_directory.empty()) return std::unique_ptr<DumpObserver>();
+  if (!flags.dump) return std::unique_ptr<DumpObserver>();
   const uint32_t layers = model.config().n_layers;
   if (flags.dump_layer >= layers) {
     return OutOfRange("--dump: layer %u, expected 0 to %u", flags.dump_layer,
@@ -107,6 +125,20 @@ size_t TokensOfCall(const LogitsFlags& flags, size_t first, size_t tokens) {
                           tokens - first);
 }
 
+// A NaN that is written would be taken for an answer.
+Status WriteRows(size_t first, size_t count, std::span<const float> logits,
+                 NpyWriter& writer) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isfinite(logits[i])) continue;
+    const size_t vocab = logits.size() / count;
+    return Corrupt(
+        "logit of id %zu at token %zu is %f, expected a finite number: the "
+        "model's weights are damaged, or its activations overflow",
+        i % vocab, first + i / vocab, static_cast<double>(logits[i]));
+  }
+  return writer.AppendRows(logits.data(), count);
+}
+
 // Runs the tokens through a fresh session and writes rows as they come.
 Status WriteLogits(const LogitsFlags& flags, Session& session,
                    const std::vector<int32_t>& tokens, TensorObserver* observer,
@@ -121,7 +153,7 @@ Status WriteLogits(const LogitsFlags& flags, Session& session,
   append.cancel = InterruptFlag();
   append.logits = flags.last ? LogitsWanted::kLast : LogitsWanted::kAll;
   append.on_logits = [&](size_t, size_t count, std::span<const float> rows) {
-    return writer.AppendRows(rows.data(), count);
+    return WriteRows(writer.rows(), count, rows, writer);
   };
   const std::span<const int32_t> ids(tokens);
   for (size_t first = 0, count = 0; first < ids.size(); first += count) {
@@ -130,7 +162,7 @@ Status WriteLogits(const LogitsFlags& flags, Session& session,
     ECPHORY_RETURN_IF_ERROR(session.Append(ids.subspan(first, count), append));
   }
   if (!flags.last) return {};
-  return writer.AppendRows(session.logits().data(), 1);
+  return WriteRows(tokens.size() - 1, 1, session.logits(), writer);
 }
 
 Status RunLogits(const LogitsFlags& flags) {
@@ -193,6 +225,7 @@ void AddOutputFlags(CLI::App& command, LogitsFlags* flags) {
   AddText(command, "-o,--output", &flags->output, "FILE",
           "The .npy file to write");
   const auto set_dump = [flags](const std::vector<std::string>& values) {
+    flags->dump = true;
     flags->dump_layer = ParseInteger("--dump", values[0], 0, UINT32_MAX);
     flags->dump_directory = values[1];
   };

@@ -1,7 +1,12 @@
 // ecphory: the command line tool. Parses, runs one subcommand, and turns its
 // Status into one line on standard error and an exit code.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -11,6 +16,7 @@
 #include "interrupt.h"
 #include "output.h"
 #include "suggest.h"
+#include "utf8.h"
 
 namespace ecphory::cli {
 namespace {
@@ -73,10 +79,39 @@ Status UsageError(const CLI::App& app, const CLI::ParseError& error) {
   return InvalidArgument("%s", error.what());
 }
 
+// The arguments for CLI11, last first, as it wants them. "--flag=" becomes
+// "--flag" and "": CLI11 would take the next argument for the value.
+std::vector<std::string> Arguments(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> arguments;
+  const auto takes_value = [&](const std::string& flag) {
+    if (flag.empty() || flag[0] != '-') return false;
+    for (const CLI::App* command : app.get_subcommands({})) {
+      if (command->get_name() != argv[1]) continue;
+      const CLI::Option* option = command->get_option_no_throw(flag);
+      return option != nullptr && option->get_items_expected() > 0;
+    }
+    return false;
+  };
+  bool is_value = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const bool cut = !is_value && argument.size() > 3 && argument.back() == '=';
+    const std::string flag = argument.substr(0, argument.size() - 1);
+    if (cut && takes_value(flag)) {
+      arguments.insert(arguments.end(), {flag, ""});
+      continue;
+    }
+    arguments.push_back(argument);
+    is_value = !is_value && takes_value(argument);
+  }
+  std::reverse(arguments.begin(), arguments.end());
+  return arguments;
+}
+
 // The exit code of --help and --version, or of a usage error; -1 to go on.
 int Parse(CLI::App& app, int argc, char** argv, Status* status) {
   try {
-    app.parse(argc, argv);
+    app.parse(Arguments(app, argc, argv));
   } catch (const CLI::Success& help_or_version) {
     return app.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
@@ -88,12 +123,34 @@ int Parse(CLI::App& app, int argc, char** argv, Status* status) {
 int Report(const Status& status) {
   if (OutputClosed()) return kExitBrokenPipe;
   if (!status.message().empty()) {
-    std::fprintf(stderr, "ecphory: %s\n", status.ToString().c_str());
+    std::fprintf(stderr, "ecphory: %s\n", OneLine(status.ToString()).c_str());
   }
   return ExitCode(status.code());
 }
 
+// Standard streams that the caller closed stay unusable: the first files we
+// open must not take their numbers.
+void ReserveStandardStreams() {
+  while (true) {
+    const int fd = open("/", O_PATH);
+    if (fd > STDERR_FILENO) close(fd);
+    if (fd < 0 || fd > STDERR_FILENO) return;
+  }
+}
+
+// Everything large is planned and refused with its size; what is left is memory
+// that runs out on small things.
+Status Run(const Action& action) {
+  try {
+    return action();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted(
+        "out of memory; free some, or ask for a smaller --ctx or --chunk");
+  }
+}
+
 int Main(int argc, char** argv) {
+  ReserveStandardStreams();
   CLI::App app(
       "Runs language models with an Engram memory read from disk, and mHC "
       "residual streams.",
@@ -114,8 +171,8 @@ int Main(int argc, char** argv) {
   Status status;
   const int done = Parse(app, argc, argv, &status);
   if (done >= 0) return done;
-  CatchInterrupts();
-  if (status.ok()) status = action();
+  CatchSignals();
+  if (status.ok()) status = Run(action);
   return Report(status);
 }
 

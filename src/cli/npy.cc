@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -116,7 +117,8 @@ int64_t DecodeInt(const char* data, IntKind kind) {
   }
   const unsigned unused = 64 - 8 * static_cast<unsigned>(kind.bytes);
   const auto extended = static_cast<int64_t>(bits << unused);
-  return kind.is_signed ? extended >> unused : static_cast<int64_t>(bits);
+  if (kind.is_signed) return extended >> unused;
+  return static_cast<int64_t>(std::min(bits, uint64_t{INT64_MAX}));
 }
 
 const char* Descr(NpyType type) {

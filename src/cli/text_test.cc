@@ -37,6 +37,20 @@ TEST(SizesTest, AsPeopleReadThem) {
   EXPECT_EQ(HumanCount(12345678), "12.3 M");
 }
 
+TEST(Utf8Test, OneLineShowsWhatIsNoText) {
+  EXPECT_EQ(OneLine("plain, \xC3\xA9 and \xE2\x82\xAC"),
+            "plain, \xC3\xA9 and \xE2\x82\xAC");
+  EXPECT_EQ(OneLine("a\nb\t\x7F"), "a\\x0ab\\x09\\x7f");
+  EXPECT_EQ(OneLine("\x1B[31m"), "\\x1b[31m");
+  EXPECT_EQ(OneLine("\xC2\x9B"
+                    "2J"),
+            "\\xc2\\x9b2J");  // C1 control
+  EXPECT_EQ(OneLine("\xE2\x80\xAE"
+                    "x"),
+            "\\xe2\\x80\\xaex");
+  EXPECT_EQ(OneLine("\xFF\xC3"), "\\xff\\xc3");
+}
+
 TEST(Utf8Test, WellFormedOrNot) {
   EXPECT_TRUE(IsUtf8(""));
   EXPECT_TRUE(IsUtf8("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"));

@@ -1,6 +1,9 @@
 #include "utf8.h"
 
+#include <algorithm>
 #include <cstddef>
+
+#include "output.h"
 
 namespace ecphory::cli {
 
@@ -28,6 +31,18 @@ size_t Utf8Length(std::string_view bytes) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
+// Of one character, or of a byte that is none. U+0080 to U+009F are control
+// characters, U+2028 to U+202E break lines or turn the writing direction.
+bool IsPrintable(std::string_view character) {
+  const auto lead = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return lead >= 0x20 && lead < 0x7F;
+  const bool control =
+      lead == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;
+  const bool separator =
+      character >= "\xE2\x80\xA8" && character <= "\xE2\x80\xAE";
+  return !control && !separator;
+}
+
 }  // namespace
 
 bool IsUtf8(std::string_view bytes) {
@@ -37,6 +52,23 @@ bool IsUtf8(std::string_view bytes) {
     bytes.remove_prefix(length);
   }
   return true;
+}
+
+std::string OneLine(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const size_t length = std::max<size_t>(Utf8Length(text), 1);
+    const std::string_view character = text.substr(0, length);
+    text.remove_prefix(length);
+    if (IsPrintable(character)) {
+      line += character;
+      continue;
+    }
+    for (const char c : character) {
+      line += Format("\\x%02x", static_cast<unsigned char>(c));
+    }
+  }
+  return line;
 }
 
 }  // namespace ecphory::cli

@@ -237,8 +237,11 @@ Result<std::unique_ptr<KeySource>> ParseJsonKeys(const std::string& text,
   json root;
   try {
     root = json::parse(text);
-  } catch (const json::exception& error) {
-    return Corrupt("%s: %s", where.c_str(), error.what());
+  } catch (const json::parse_error& error) {
+    return Corrupt("%s: not valid JSON at byte %zu", where.c_str(), error.byte);
+  } catch (const json::exception&) {  // the only other: a number overflows
+    return Corrupt("%s: a number is too large, expected finite values",
+                   where.c_str());
   }
   if (!root.is_object()) {
     return Corrupt("%s: found %s, expected a JSON object", where.c_str(),

@@ -2,6 +2,7 @@
 // is held in memory.
 #include "ecphory/convert.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "format/gguf.h"
@@ -180,6 +181,23 @@ Status AddTables(const SourceFiles& files, GgufWriter* writer) {
   return {};
 }
 
+// Refuses to replace a file of the model that is read. A .gguf file there is an
+// earlier result.
+Status CheckOutput(const std::string& directory, const std::string& output) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  fs::directory_iterator entry(directory, ignored), end;
+  for (; entry != end; entry.increment(ignored)) {
+    std::error_code no_such_file;
+    const bool same = fs::equivalent(entry->path(), output, no_such_file);
+    if (no_such_file || !same || entry->path().extension() == ".gguf") continue;
+    return InvalidArgument(
+        "%s: is a file of the model to convert; give another output path",
+        output.c_str());
+  }
+  return {};
+}
+
 }  // namespace
 
 Status Convert(const std::string& directory, const std::string& output,
@@ -192,6 +210,7 @@ Status Convert(const std::string& directory, const std::string& output,
         "directory",
         directory.c_str(), source.format.c_str());
   }
+  ECPHORY_RETURN_IF_ERROR(CheckOutput(directory, output));
   ECPHORY_ASSIGN_OR_RETURN(const SourceFiles files, SourceFiles::Open(source));
   ECPHORY_ASSIGN_OR_RETURN(const std::vector<PlannedTensor> plan,
                            PlanTensors(files, options));

@@ -186,6 +186,10 @@ Result<ModelInfo> DescribeModel(const ModelSource& source, uint32_t context,
 Result<ModelInfo> InspectModel(const std::string& path, uint32_t context,
                                uint32_t chunk) {
   ECPHORY_ASSIGN_OR_RETURN(const ModelSource source, OpenModelSource(path));
+  if (context > source.config.max_positions) {
+    return InvalidArgument("context of %u tokens: the model's maximum is %u",
+                           context, source.config.max_positions);
+  }
   return DescribeModel(source, context, chunk);
 }
 

@@ -48,8 +48,10 @@ Status StartBackend(const ModelOptions& options, Model::Impl* impl) {
   if (impl->forward.ops == &CpuOps()) {
     impl->backend += std::string(" (") + CpuTargetName() + ")";
   }
-  impl->pool = std::make_unique<ThreadPool>(
-      options.threads == 0 ? AvailableProcessors() : options.threads);
+  ECPHORY_ASSIGN_OR_RETURN(
+      impl->pool,
+      ThreadPool::Create(options.threads == 0 ? AvailableProcessors()
+                                              : options.threads));
   return Status::Ok();
 }
 

@@ -20,9 +20,10 @@ namespace fs = std::filesystem;
 // Far above the tokenizer.json of any published model (about 10 MB).
 constexpr uint64_t kMaxTokenizerBytes = 256ull << 20;
 
+// Also true for a link to nothing: opening it then says what is missing.
 bool Exists(const std::string& path) {
   std::error_code ignored;
-  return fs::exists(path, ignored);
+  return fs::exists(fs::symlink_status(path, ignored));
 }
 
 bool IsDirectory(const std::string& path) {

@@ -58,7 +58,8 @@ Result<std::vector<int32_t>> DirectoryTokenMap(const ModelSource& source,
                                                const std::string& directory) {
   const std::string path = directory + "/token_map.npy";
   std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) {
+  // A link to nothing counts: reading it then says what is missing.
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, ignored))) {
     return ReadTokenMap(path, source.config.vocab_size);
   }
   if (source.tokenizer) return TokenizerTokenMap(source);

@@ -88,6 +88,9 @@ TEST_P(TrainerTest, EngramRows) {
     }
   }
   EXPECT_EQ(flat, *want);
+  const std::vector<uint8_t> too_short(3);
+  EXPECT_EQ(model_->EngramRows(Ids("tokens.npy"), too_short).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, TrainerTest, ::testing::Values("ref", "cpu"),

@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -61,8 +63,7 @@ class Binder {
   Status Bind(const FoundSlot& found) {
     const TensorSlot& slot = found.slot;
     if (slot.role == TensorRole::kVector) {
-      BindVector(found.vector, slot.vector);
-      return {};
+      return BindVector(found.vector, slot.vector);
     }
     if (slot.role != TensorRole::kExperts) {
       return BindMatrix(found.matrices[0], slot.matrix);
@@ -78,12 +79,18 @@ class Binder {
   uint64_t resident_bytes() const { return resident_bytes_; }
 
  private:
-  void BindVector(const TensorInfo* tensor, std::vector<float>* out) {
-    if (tensor == nullptr) return;
+  Status BindVector(const TensorInfo* tensor, std::vector<float>* out) {
+    if (tensor == nullptr) return {};
     out->resize(tensor->values());
     CopyToFloat(tensor->dtype, mapping_.Bytes(*tensor), out->size(),
                 out->data());
     resident_bytes_ += out->size() * sizeof(float);
+    const auto is_nan = [](float x) { return std::isnan(x); };
+    const auto nan = std::find_if(out->begin(), out->end(), is_nan);
+    if (nan == out->end()) return {};
+    return Corrupt(
+        "%s: value %td is NaN, expected numbers; fetch the file again",
+        TensorLabel(source_, *tensor).c_str(), nan - out->begin());
   }
 
   Status BindMatrix(const StoredMatrix& stored, Matrix* out) {

@@ -212,6 +212,13 @@ TEST(Weights, NanScalesAreRefusedWithTheirPlace) {
   ExpectHas(LoadError(&model), "scale [127, 1] is 255 (NaN)");
 }
 
+TEST(Weights, NanInAVectorIsRefusedWithItsPlace) {
+  testing::ModelDir model;
+  testing::TestTensor& bias = model.At("layers.2.ffn.gate.bias");
+  bias.bytes.replace(4, 4, "\xff\xff\xff\xff");
+  ExpectHas(LoadError(&model), "'layers.2.ffn.gate.bias': value 1 is NaN");
+}
+
 TEST(Weights, NoMappingHoldsATable) {
   const Result<ModelSource> source = OpenModelSource(testing::GoldenDir("A"));
   ASSERT_TRUE(source.ok()) << source.status().ToString();

@@ -203,6 +203,12 @@ TEST_P(ExpertsByHand, ExtremeGatesStayFinite) {
   EXPECT_NEAR(1e4, Run(1e4f, 1, 1, 1, 1, 0, false), 1e-2);
 }
 
+TEST_P(ExpertsByHand, TheClampsHideNoNaN) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(Run(nan, 1, 1, 1, 1, 3, false)));
+  EXPECT_TRUE(std::isnan(Run(1, nan, 1, 1, 1, 3, false)));
+}
+
 TEST_P(ExpertsByHand, RoundsToBf16AtEveryBoundary) {
   // 1 + 2^-9 rounds to 1: visible in gate, in up and in w2's output.
   const float over = 1 + 0x1p-9f;

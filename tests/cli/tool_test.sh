@@ -81,10 +81,18 @@ expect 2 '-o is missing' logits -m "$model" --tokens 1
 expect 2 '--last and --all' logits -m "$model" --tokens 1 --last --all -o o
 expect 2 'prompt is empty' run -m "$model" -p ''
 expect 2 'stop text is empty' run -m "$model" -p x --stop ''
+expect 2 'prompt is empty' run -m "$model" --prompt= -n 2
+expect 2 "--temp: '', expected" run --temp= -n 2
+expect 0 . run -m "$model" -n 2 -p --temp=
+expect 2 '--dump: no directory' \
+  logits -m "$model" --tokens 1 -o o.npy --dump 1 ''
+expect 2 'chunk: .* to 8192' info -m "$model" --chunk 8193
+expect 2 "the model's maximum is" info -m "$model" --ctx 4000000000
 
 echo "== errors of files"
 expect 3 'nope' run -m nope -p x
 expect 3 'nope' info -m nope
+expect 3 'a\\x0ab\\x1b\[31m: no such' info -m $'a\nb\e[31m'
 expect 3 'nope.gguf' tokenize -m nope.gguf x
 expect 3 'ids.json: no such file' \
   logits -m "$model" --tokens-file ids.json -o o.npy
@@ -95,7 +103,7 @@ expect 2 'ends in .json or .npy' \
 echo '[1, 2.5]' >bad.json
 expect 4 'item 1 is of type number' \
   logits -m "$model" --tokens-file bad.json -o o.npy
-expect 8 'No such file or directory' \
+expect 3 'No such file or directory' \
   logits -m "$model" --tokens 1 -o missing/o.npy
 expect 2 'is no regular file' logits -m "$model" --tokens 1 -o /dev/null
 
@@ -187,14 +195,57 @@ echo "== convert"
 expect 0 'wrote out.gguf' convert "$model" out.gguf
 expect 0 'gguf' info -m out.gguf
 expect 0 . run -m out.gguf -p hello -n 5 --temp 0
+cp out.gguf damaged.gguf
+"$tool" info -m out.gguf --tensors >tensors
+offset=$(sed -n 's/.*output\.weight .* offset \([0-9]*\),.*/\1/p' tensors |
+  head -n 1)
+head -c 34 /dev/zero | tr '\0' '\377' |
+  dd of=damaged.gguf bs=1 seek="$offset" conv=notrunc status=none
+for which in --all --last; do
+  expect 4 'logit of id 0 at token' \
+    logits -m damaged.gguf --tokens $tokens $which -o nan.npy
+done
+expect 4 'logit of token 0 is NaN' run -m damaged.gguf -p hello -n 5
+compgen -G 'nan.npy*' && fail "damaged logits were written"
 expect 3 'nope' convert nope out2.gguf
 [ ! -e out2.gguf ] || fail "a failed convert left its output behind"
 
+echo "== outputs that are inputs"
+cp -r "$model" copy
+for file in model-00001-of-00002.safetensors config.json tokenizer.json; do
+  expect 2 'is a file of the model to convert' convert copy copy/$file
+done
+expect 0 . convert copy copy/again.gguf
+expect 0 . convert copy copy/again.gguf
+diff -r "$model" copy | grep -qv 'Only in copy: again.gguf' &&
+  fail "convert changed its input"
+expect 2 'is also read' logits -m out.gguf --tokens 1 -o out.gguf
+expect 2 'is also read' logits -m out.gguf --tokens-file ids.json -o ids.json
+ln -s nowhere linked && mv linked copy/tokenizer.json
+expect 3 'copy/tokenizer.json: cannot open' info -m copy
+
+echo "== limits"
+(
+  ulimit -f 1
+  "$tool" logits -m "$model" --tokens $tokens -o big.npy >out 2>err
+  [ $? -eq 7 ] || fail "over the file size limit: $(cat err)"
+  exit $failures
+)
+failures=$((failures + $?))
+compgen -G 'big.npy*' && fail "a failed write left its file behind"
+
 echo "== streams that break"
 "$tool" info -m "$model" >/dev/full 2>err
-[ $? -eq 8 ] || fail "a full disk is no i/o error: $(cat err)"
+[ $? -eq 7 ] || fail "a full disk goes unreported: $(cat err)"
 "$tool" run -m "$model" -p x -n 20 --quiet >/dev/full 2>err
-[ $? -eq 8 ] || fail "a full disk is no i/o error for run: $(cat err)"
+[ $? -eq 7 ] || fail "a full disk goes unreported by run: $(cat err)"
+for command in "run -p x -n 2" "info --tensors" "logits --tokens 1 -o o.npy"; do
+  # shellcheck disable=SC2086
+  "$tool" ${command%% *} -m "$model" ${command#* } >&- 2>err
+  [ $? -eq 8 ] || fail "closed standard output ($command): $(cat err)"
+done
+timeout 20 "$tool" tokenize -m "$model" <&- >out 2>err
+[ $? -eq 8 ] || fail "closed standard input: $(cat err)"
 "$tool" run -m "$model" -p x -n 1000000 --ctx 1024 2>err | head -c 1 >/dev/null
 code=${PIPESTATUS[0]}
 [ "$code" -eq 141 ] || fail "a reader that leaves gives exit code $code"

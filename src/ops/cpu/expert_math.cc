@@ -23,8 +23,11 @@ HWY_INLINE VF SwigluVector(const SwigluArgs& args, VF gate, VF up) {
   up = MaybeRound(up, args.round_bf16);
   if (args.limit > 0) {
     const VF limit = hn::Set(kF, args.limit);
-    gate = hn::Min(gate, limit);
-    up = hn::Clamp(up, hn::Neg(limit), limit);
+    // Comparisons, because vector minima may turn a NaN into the limit and so
+    // hide damaged weights.
+    gate = hn::IfThenElse(hn::Gt(gate, limit), limit, gate);
+    up =
+        hn::IfThenElse(hn::Gt(hn::Abs(up), limit), hn::CopySign(limit, up), up);
   }
   const VF silu = hn::Div(gate, hn::Add(hn::Set(kF, 1.0f), Exp(hn::Neg(gate))));
   const VF weighted = hn::Mul(hn::Mul(silu, up), hn::Set(kF, args.weight));
