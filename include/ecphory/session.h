@@ -104,8 +104,9 @@ class ECPHORY_EXPORT Session {
   uint64_t EarliestTruncation() const;
 
   // Versioned, checksummed image of the state. Restores only into a session of
-  // the same model (shape and layout are compared) and rounding options; a
-  // damaged or foreign image is refused and leaves the session as it was.
+  // the same model (shape and layout are compared) and the same
+  // `state_rounding`; the other options are the new session's own. A damaged or
+  // foreign image is refused and leaves the session as it was.
   Result<std::vector<uint8_t>> Snapshot() const;
   Status Restore(std::span<const uint8_t> snapshot);
   Status SaveSnapshot(const std::string& path) const;

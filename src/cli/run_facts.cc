@@ -42,9 +42,11 @@ std::string RunFacts::ToLine() const {
   line += "; Engram: " + Grouped(stats.engram_rows) + " rows, " +
           HumanBytes(stats.engram_bytes_read) + " read, waited " +
           Format("%.1f ms", 1e3 * stats.engram_wait_seconds);
-  line += "; peak memory " + HumanBytes(use.anonymous_bytes) + " + " +
-          HumanBytes(use.file_bytes) +
-          " of mapped file; stopped: " + StopReasonName(result.reason) + "]";
+  line += use.peak_bytes == 0
+              ? "; peak memory unknown (no /proc)"
+              : "; peak memory " + HumanBytes(use.anonymous_bytes) + " + " +
+                    HumanBytes(use.file_bytes) + " of mapped file";
+  line += std::string("; stopped: ") + StopReasonName(result.reason) + "]";
   return line;
 }
 
