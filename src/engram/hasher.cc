@@ -117,4 +117,9 @@ void Hasher::Hash(std::span<const int32_t> compressed, History* history,
   }
 }
 
+void Hasher::Advance(std::span<const int32_t> compressed,
+                     History* history) const {
+  for (const int32_t id : compressed) Push(id, layout_.max_ngram, history);
+}
+
 }  // namespace ecphory::engram

@@ -43,6 +43,8 @@ class Hasher {
   // rows[layer] is [tokens, columns]. Advances `history`.
   void Hash(std::span<const int32_t> compressed, History* history,
             std::span<const std::span<uint64_t>> rows) const;
+  // The same history without the rows: for replaying a sequence's last tokens.
+  void Advance(std::span<const int32_t> compressed, History* history) const;
 
  private:
   Layout layout_;

@@ -82,7 +82,8 @@ class Forward {
   void StoreWindow(uint32_t layer, const float* kv);
   size_t PoolTokens(const CompressorWeights& weights, const float* x,
                     SourceCache* source, uint64_t* first_group);
-  void StoreOpen(const float* x, RowCache* ring);
+  void StoreRows(const float* x, uint64_t first_row, size_t rows,
+                 RowCache* cache);
   void StoreCompressed(uint32_t layer, SourceCache* source,
                        uint64_t first_group, size_t groups);
   const RowCache& KeysFor(uint32_t layer, uint64_t* groups);

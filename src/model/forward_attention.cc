@@ -10,14 +10,7 @@ namespace ecphory {
 
 void Forward::StoreWindow(uint32_t layer, const float* kv) {
   RowCache& window = state_->windows[layer];
-  ops_.store_rows({.x = kv,
-                   .rows = tokens(),
-                   .dim = window.dim,
-                   .format = window.format,
-                   .cache = window.bytes.data(),
-                   .first_row = state_->position,
-                   .capacity = window.capacity},
-                  pool_);
+  StoreRows(kv, state_->position, tokens(), &window);
   ObserveRows(layer, "window_kv", window, state_->position, tokens());
 }
 
@@ -38,8 +31,8 @@ size_t Forward::PoolTokens(const CompressorWeights& w, const float* x,
   ops_.matmul(
       {.weight = w.wgate, .x = x, .y = gate_.data(), .tokens = tokens()},
       pool_);
-  StoreOpen(kv_.data(), &source->open_kv);
-  StoreOpen(gate_.data(), &source->open_gate);
+  StoreRows(kv_.data(), state_->position, tokens(), &source->open_kv);
+  StoreRows(gate_.data(), state_->position, tokens(), &source->open_gate);
   ops_.pool_groups(
       {.kv = reinterpret_cast<const float*>(source->open_kv.bytes.data()),
        .gate = reinterpret_cast<const float*>(source->open_gate.bytes.data()),
@@ -53,14 +46,16 @@ size_t Forward::PoolTokens(const CompressorWeights& w, const float* x,
   return groups;
 }
 
-void Forward::StoreOpen(const float* x, RowCache* ring) {
+// Encodes x[rows, dim] into the cache from `first_row` on, which rounds it.
+void Forward::StoreRows(const float* x, uint64_t first_row, size_t rows,
+                        RowCache* cache) {
   ops_.store_rows({.x = x,
-                   .rows = tokens(),
-                   .dim = ring->dim,
-                   .format = ring->format,
-                   .cache = ring->bytes.data(),
-                   .first_row = state_->position,
-                   .capacity = ring->capacity},
+                   .rows = rows,
+                   .dim = cache->dim,
+                   .format = cache->format,
+                   .cache = cache->bytes.data(),
+                   .first_row = first_row,
+                   .capacity = cache->capacity},
                   pool_);
 }
 
@@ -75,14 +70,7 @@ void Forward::StoreCompressed(uint32_t layer, SourceCache* source,
   const auto store = [&](std::vector<float>& x, RowCache& cache,
                          const char* name) {
     Rope(layer, x.data(), groups, 1, cache.dim, group_positions_.data());
-    ops_.store_rows({.x = x.data(),
-                     .rows = groups,
-                     .dim = cache.dim,
-                     .format = cache.format,
-                     .cache = cache.bytes.data(),
-                     .first_row = first_group,
-                     .capacity = cache.capacity},
-                    pool_);
+    StoreRows(x.data(), first_group, groups, &cache);
     ObserveRows(layer, name, cache, first_group, groups);
   };
   store(latent_, source->latents, "compress_kv");

@@ -187,14 +187,7 @@ Status Session::Impl::RebuildHistory() {
       std::span<const uint8_t>(state.image).last(count);
   std::vector<int32_t> compressed(count);
   ECPHORY_RETURN_IF_ERROR(hasher->Compress(tokens, dead, compressed));
-  const size_t row_count = count * hasher->layout().columns();
-  std::vector<std::vector<uint64_t>> rows(hasher->layout().layers.size());
-  std::vector<std::span<uint64_t>> views;
-  for (auto& layer : rows) {
-    layer.resize(row_count);
-    views.emplace_back(layer);
-  }
-  hasher->Hash(compressed, &state.history, views);
+  hasher->Advance(compressed, &state.history);
   return Status::Ok();
 }
 
