@@ -139,8 +139,8 @@ void BM_Lookup(benchmark::State& state) {
   for (auto _ : state) {
     for (uint64_t& row : first) row = rng() % kTableRows;
     for (uint64_t& row : second) row = rng() % kTableRows;
-    const Ticket one = store.Submit(0, first, out.data());
-    const Ticket two = store.Submit(1, second, out.data() + rows * kWidth);
+    const Ticket one = store.Submit({0, first, out.data()});
+    const Ticket two = store.Submit({1, second, out.data() + rows * kWidth});
     Spin(compute);
     ECPHORY_CHECK(store.Wait(one).ok() && store.Wait(two).ok());
   }

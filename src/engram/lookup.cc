@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstring>
 
 #include "base/quote.h"
+#include "tensor/float_codec.h"
 
 namespace ecphory::engram {
 
@@ -12,10 +14,11 @@ namespace {
 constexpr size_t kKeptRequests = 1 << 16;
 }  // namespace
 
-Status Lookup::Prepare(const TableReader& table, std::span<const uint64_t> rows,
-                       float* out) {
+Status Lookup::Prepare(const TableReader& table, const LookupRequest& request) {
+  const std::span<const uint64_t> rows = request.rows;
   table_ = &table;
-  out_ = out;
+  out_ = static_cast<uint8_t*>(request.out);
+  format_ = request.format;
   requests_.clear();
   groups_.clear();
   for (size_t i = 0; i < rows.size(); ++i) requests_.push_back({rows[i], i});
@@ -48,13 +51,37 @@ Status Lookup::ReadGroup(size_t group, std::span<uint8_t> scratch) const {
   const size_t first = groups_[group];
   const size_t last =
       group + 1 < groups_.size() ? groups_[group + 1] : requests_.size();
-  float* values = out_ + requests_[first].place * width;
+  std::vector<float> decoded(format_ == RowFormat::kF32 ? 0 : width);
+  float* values =
+      format_ == RowFormat::kF32
+          ? reinterpret_cast<float*>(out_) + requests_[first].place * width
+          : decoded.data();
   ECPHORY_RETURN_IF_ERROR(
       table_->ReadRow(requests_[first].row, scratch, values));
-  for (size_t i = first + 1; i < last; ++i) {
-    std::copy_n(values, width, out_ + requests_[i].place * width);
+  const size_t next = format_ == RowFormat::kF32 ? first + 1 : first;
+  for (size_t i = next; i < last; ++i) {
+    Write(values, scratch.data(), requests_[i].place);
   }
   return {};
+}
+
+void Lookup::Write(const float* values, const uint8_t* raw,
+                   size_t place) const {
+  const size_t width = table_->source().width;
+  switch (format_) {
+    case RowFormat::kF32:
+      std::memcpy(out_ + place * width * 4, values, width * 4);
+      return;
+    case RowFormat::kBf16:
+      for (size_t i = 0; i < width; ++i) {
+        const uint16_t bits = F32ToBF16(values[i]);
+        std::memcpy(out_ + (place * width + i) * 2, &bits, 2);
+      }
+      return;
+    case RowFormat::kRaw:
+      std::memcpy(out_ + place * row_bytes(), raw, row_bytes());
+      return;
+  }
 }
 
 void Lookup::Trim() {

@@ -16,8 +16,7 @@ class Lookup {
  public:
   // Sorts `rows` by their place on disk and drops duplicates. kOutOfRange
   // names a row that `table` does not have; nothing is left to read then.
-  Status Prepare(const TableReader& table, std::span<const uint64_t> rows,
-                 float* out);
+  Status Prepare(const TableReader& table, const LookupRequest& request);
 
   // Rows to read.
   size_t distinct_rows() const { return groups_.size(); }
@@ -37,9 +36,11 @@ class Lookup {
     size_t place;  // in `out`, in rows
   };
   Status ReadGroup(size_t group, std::span<uint8_t> scratch) const;
+  void Write(const float* values, const uint8_t* raw, size_t place) const;
 
   const TableReader* table_ = nullptr;
-  float* out_ = nullptr;
+  uint8_t* out_ = nullptr;
+  RowFormat format_ = RowFormat::kF32;
   std::vector<Request> requests_;  // sorted by row
   std::vector<size_t> groups_;     // first request of each distinct row
 };

@@ -95,6 +95,7 @@ struct Store::Impl {
   std::vector<Slot*> queue;  // slots with rows to take, oldest first
   uint64_t tickets = 0;
   StoreStats stats;
+  IoReport io;
 };
 
 Store::Impl::~Impl() {
@@ -248,21 +249,26 @@ const TableSource& Store::table(size_t index) const {
   return impl_->tables[index].source();
 }
 
-Ticket Store::Submit(size_t table, std::span<const uint64_t> rows, float* out) {
+void Store::Submit(std::span<const LookupRequest> requests,
+                   std::span<Ticket> tickets) {
+  for (size_t i = 0; i < requests.size(); ++i) tickets[i] = Submit(requests[i]);
+}
+
+Ticket Store::Submit(const LookupRequest& request) {
   const Clock::time_point now = Clock::now();
   std::unique_lock<std::mutex> lock(impl_->mutex);
   Impl::Slot* slot = impl_->AcquireSlot();
   lock.unlock();  // sorting needs no lock: nobody else knows the slot
   slot->submitted = now;
   slot->status =
-      table < tables()
-          ? slot->lookup.Prepare(impl_->tables[table], rows, out)
-          : InvalidArgument("table %zu was asked for, the store has %zu", table,
-                            tables());
+      request.table < tables()
+          ? slot->lookup.Prepare(impl_->tables[request.table], request)
+          : InvalidArgument("table %zu was asked for, the store has %zu",
+                            request.table, tables());
   lock.lock();
   impl_->Enqueue(slot);
   ++impl_->stats.lookups;
-  impl_->stats.rows += rows.size();
+  impl_->stats.rows += request.rows.size();
   return slot->ticket;
 }
 
@@ -299,6 +305,10 @@ void Store::Cancel(Ticket ticket) {
   impl_->AwaitReaders(slot, &lock);
   (void)impl_->Release(slot);
 }
+
+const IoReport& Store::io() const { return impl_->io; }
+
+StoreStats Store::table_stats(size_t) const { return stats(); }
 
 StoreStats Store::stats() const {
   std::lock_guard<std::mutex> lock(impl_->mutex);

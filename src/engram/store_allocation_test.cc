@@ -37,9 +37,9 @@ TEST(StoreAllocation, NoneOnceTheBuffersHaveGrown) {
   std::vector<float> out(2 * rows.size() * 64);
   bool ok = true;
   const auto step = [&] {
-    const Ticket first = (*store)->Submit(0, rows, out.data());
+    const Ticket first = (*store)->Submit({0, rows, out.data()});
     const Ticket second =
-        (*store)->Submit(1, rows, out.data() + rows.size() * 64);
+        (*store)->Submit({1, rows, out.data() + rows.size() * 64});
     ok = (*store)->Wait(first).ok() && (*store)->Wait(second).ok() && ok;
   };
   step();

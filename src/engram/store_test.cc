@@ -52,7 +52,7 @@ std::vector<uint64_t> RandomRows(uint64_t table_rows, size_t count,
 void ExpectRows(Store* store, size_t index, const TestTable& table,
                 std::span<const uint64_t> rows) {
   std::vector<float> out(rows.size() * table.width());
-  const Status status = store->Wait(store->Submit(index, rows, out.data()));
+  const Status status = store->Wait(store->Submit({index, rows, out.data()}));
   ASSERT_TRUE(status.ok()) << status.ToString();
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::vector<float> expected = table.Row(rows[i]);
@@ -120,7 +120,7 @@ TEST(Store, TellsWhatOneLookupCost) {
   const std::vector<uint64_t> rows = {5, 9, 5, 200};
   for (int i = 0; i < 2; ++i) {
     LookupStats stats;
-    const Ticket ticket = store->Submit(0, rows, out.data());
+    const Ticket ticket = store->Submit({0, rows, out.data()});
     ASSERT_TRUE(store->Wait(ticket, &stats).ok());
     EXPECT_EQ(stats.rows_read, 3u);
     EXPECT_EQ(stats.bytes_read, 3u * 66);
@@ -138,7 +138,7 @@ TEST(Store, ManyThreadsShareOneStore) {
         const auto rows_a = RandomRows(300, 48, caller * 100 + i);
         const auto rows_b = RandomRows(200, i, caller * 100 + i);
         std::vector<float> early(rows_a.size() * 64);
-        const Ticket ticket = store->Submit(0, rows_a, early.data());
+        const Ticket ticket = store->Submit({0, rows_a, early.data()});
         ExpectRows(store.get(), 1, b, rows_b);
         if (i % 5 == 0) {
           store->Cancel(ticket);
@@ -158,7 +158,7 @@ TEST(Store, ReadyTurnsTrueWithoutAWait) {
   const auto store = OpenStore({table.Source(file)}, 2);
   std::vector<float> out(64 * 32);
   file->Close();
-  const Ticket ticket = store->Submit(0, RandomRows(100, 64, 4), out.data());
+  const Ticket ticket = store->Submit({0, RandomRows(100, 64, 4), out.data()});
   EXPECT_FALSE(store->Ready(ticket));
   file->Open();
   while (!store->Ready(ticket)) std::this_thread::yield();
@@ -171,7 +171,7 @@ TEST(Store, EveryReaderTakesPartInALookup) {
   const auto store = OpenStore({table.Source(file)}, 5);
   std::vector<float> out(64 * 32);
   file->Close();
-  const Ticket ticket = store->Submit(0, RandomRows(100, 64, 5), out.data());
+  const Ticket ticket = store->Submit({0, RandomRows(100, 64, 5), out.data()});
   EXPECT_TRUE(file->AwaitReaders(5));
   file->Open();
   EXPECT_TRUE(store->Wait(ticket).ok());
@@ -184,7 +184,7 @@ TEST(Store, AWaitingThreadNeedsNoReader) {
   const auto store = OpenStore({slow.Source(file), quick.Source()}, 1);
   std::vector<float> out(64 * 32);
   file->Close();
-  const Ticket ticket = store->Submit(0, RandomRows(100, 64, 6), out.data());
+  const Ticket ticket = store->Submit({0, RandomRows(100, 64, 6), out.data()});
   EXPECT_TRUE(file->AwaitReaders(1));  // the only reader is held up
   ExpectRows(store.get(), 1, quick, RandomRows(100, 64, 7));
   file->Open();
@@ -197,7 +197,7 @@ TEST(Store, CancelDropsWhatNobodyTook) {
   const auto store = OpenStore({table.Source(file)}, 2);
   std::vector<float> out(400 * 32);
   file->Close();
-  const Ticket ticket = store->Submit(0, RandomRows(500, 400, 8), out.data());
+  const Ticket ticket = store->Submit({0, RandomRows(500, 400, 8), out.data()});
   EXPECT_TRUE(file->AwaitReaders(2));
   std::thread canceller([&] { store->Cancel(ticket); });
   while (!store->Ready(ticket)) std::this_thread::yield();  // it has begun
@@ -214,8 +214,8 @@ TEST(Store, DestructionEndsLookupsUnderWay) {
   std::vector<float> out(2 * 400 * 32);
   auto store = OpenStore({table.Source(file)}, 2);
   file->Close();
-  store->Submit(0, RandomRows(500, 400, 10), out.data());
-  store->Submit(0, RandomRows(500, 400, 11), out.data() + 400 * 32);
+  store->Submit({0, RandomRows(500, 400, 10), out.data()});
+  store->Submit({0, RandomRows(500, 400, 11), out.data() + 400 * 32});
   EXPECT_TRUE(file->AwaitReaders(2));
   std::thread opener([&] { file->Open(); });
   store.reset();
@@ -227,7 +227,7 @@ TEST(Store, EveryTicketIsWaitedForOnce) {
   const auto store = OpenStore({table.Source()});
   float out[32];
   const uint64_t row = 3;
-  const Ticket ticket = store->Submit(0, {&row, 1}, out);
+  const Ticket ticket = store->Submit({0, {&row, 1}, out});
   EXPECT_NE(ticket, 0u);
   EXPECT_TRUE(store->Wait(ticket).ok());
   ExpectError(store->Wait(ticket), StatusCode::kInvalidArgument, "ticket");
@@ -242,12 +242,12 @@ TEST(Store, RowsAndTablesThatDoNotExist) {
   std::vector<float> out(3 * 32);
   for (uint64_t bad : {uint64_t{50}, UINT64_MAX}) {
     const std::vector<uint64_t> rows = {1, bad, 2};
-    ExpectError(store->Wait(store->Submit(0, rows, out.data())),
+    ExpectError(store->Wait(store->Submit({0, rows, out.data()})),
                 StatusCode::kOutOfRange,
                 "table 'blk.1.engram_embd': row " + std::to_string(bad));
   }
   const uint64_t row = 0;
-  ExpectError(store->Wait(store->Submit(1, {&row, 1}, out.data())),
+  ExpectError(store->Wait(store->Submit({1, {&row, 1}, out.data()})),
               StatusCode::kInvalidArgument, "table 1");
   ExpectRows(store.get(), 0, table, std::vector<uint64_t>{49, 0});
 }
@@ -265,7 +265,7 @@ TEST(Store, ABrokenRowIsNamed) {
       const std::vector<uint64_t> rows = {701, 999, 702, 700, 0, 700};
       std::vector<float> out(rows.size() * 64);
       for (int trial = 0; trial < 20; ++trial) {
-        ExpectError(store->Wait(store->Submit(0, rows, out.data())),
+        ExpectError(store->Wait(store->Submit({0, rows, out.data()})),
                     StatusCode::kCorrupt, "table 't', row 700 at offset");
       }
       ExpectRows(store.get(), 0, table, std::vector<uint64_t>{699, 702});
@@ -285,7 +285,7 @@ TEST(Store, AReadErrorIsNamedAndDoesNotStick) {
   std::vector<uint64_t> with_bad = rows;
   with_bad[150] = 700;
   std::vector<float> out(rows.size() * 64);
-  ExpectError(store->Wait(store->Submit(0, with_bad, out.data())),
+  ExpectError(store->Wait(store->Submit({0, with_bad, out.data()})),
               StatusCode::kIoError, "table 't', row 700");
   ExpectRows(store.get(), 0, table, rows);
 }
@@ -310,7 +310,7 @@ TEST(Store, SlowReadsOfManyLookups) {
   for (uint32_t i = 0; i < 10; ++i) {
     outs.emplace_back(24 * 32);
     tickets.push_back(
-        store->Submit(0, RandomRows(400, 24, i), outs.back().data()));
+        store->Submit({0, RandomRows(400, 24, i), outs.back().data()}));
   }
   for (uint32_t i = 10; i-- > 0;) {  // in another order than submitted
     ASSERT_TRUE(store->Wait(tickets[i]).ok());
@@ -357,8 +357,8 @@ TEST(StoreOpen, RefusesShapesAndOptionsOutOfRange) {
   TableSource source = table.Source();
   source.rows = 0;
   ExpectRefused(source, "has no rows");
-  EXPECT_FALSE(Store::Open({table.Source()}, {0}).ok());
-  EXPECT_FALSE(Store::Open({table.Source()}, {257}).ok());
+  EXPECT_FALSE(Store::Open({table.Source()}, {.io_threads = 0}).ok());
+  EXPECT_FALSE(Store::Open({table.Source()}, {.io_threads = 257}).ok());
 }
 
 TEST(StoreOpen, RefusesATableOfZeros) {
@@ -422,7 +422,7 @@ TEST(StoreLarge, RowsOnBothSidesOfByte2To32) {
   std::vector<float> out(4 * 256);
   const std::vector<uint64_t> rows = {16'268'817, 16'268'816, 16'268'815,
                                       16'268'814};
-  ASSERT_TRUE(store->Wait(store->Submit(0, rows, out.data())).ok());
+  ASSERT_TRUE(store->Wait(store->Submit({0, rows, out.data()})).ok());
   for (size_t i = 0; i < 4; ++i) {
     const std::vector<float> expected = small.Row(3 - i);
     EXPECT_TRUE(

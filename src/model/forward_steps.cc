@@ -114,8 +114,9 @@ Status Forward::SubmitEngramRows() {
   }
   model_.hasher->Hash(ids, &next_history_, engram_rows_of_);
   for (size_t i = 0; i < engram_.size(); ++i) {
-    engram_[i].ticket =
-        model_.store->Submit(i, engram_rows_of_[i], engram_[i].values.data());
+    engram_[i].ticket = model_.store->Submit({.table = i,
+                                              .rows = engram_rows_of_[i],
+                                              .out = engram_[i].values.data()});
   }
   engram_stats_.engram_rows += count * engram_.size();
   return Status::Ok();
