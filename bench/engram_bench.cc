@@ -110,7 +110,7 @@ class Tables {
       sources[i].file = Value(OpenFile(path));
       sources[i].offset = i * kTableRows * kRowBytes;
     }
-    store_ = Value(Store::Open(std::move(sources), {io_threads}));
+    store_ = Value(Store::Open(std::move(sources), {.io_threads = io_threads}));
   }
   Store& store() { return *store_; }
 

@@ -30,7 +30,7 @@ namespace {
 
 TEST(StoreAllocation, NoneOnceTheBuffersHaveGrown) {
   const TestTable table(TableCodec::kRow264, 500, 64);
-  auto store = Store::Open({table.Source(), table.Source()}, {3});
+  auto store = Store::Open({table.Source(), table.Source()}, {.io_threads = 3});
   ASSERT_TRUE(store.ok()) << store.status().ToString();
   std::vector<uint64_t> rows(48);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = i * 7919 % 500;

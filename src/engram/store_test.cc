@@ -21,7 +21,7 @@ constexpr TableCodec kCodecs[] = {TableCodec::kRow264,
 
 std::unique_ptr<Store> OpenStore(std::vector<TableSource> tables,
                                  uint32_t io_threads = 4) {
-  auto store = Store::Open(std::move(tables), {io_threads});
+  auto store = Store::Open(std::move(tables), {.io_threads = io_threads});
   EXPECT_TRUE(store.ok()) << store.status().ToString();
   return store.ok() ? std::move(store).value() : nullptr;
 }
