@@ -47,20 +47,42 @@ std::vector<std::string> KnownNames(const CLI::App& app) {
   return names;
 }
 
-Status UnknownArgument(const CLI::App& app, const std::string& argument) {
+// The innermost command that was chosen; `app` when none was.
+const CLI::App& ChosenCommand(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
-  const CLI::App& scope = chosen.empty() ? app : *chosen.front();
+  return chosen.empty() ? app : ChosenCommand(*chosen.front());
+}
+
+// " engram info"; "" for the program itself.
+std::string CommandWords(const CLI::App& command) {
+  if (command.get_parent() == nullptr) return "";
+  return CommandWords(*command.get_parent()) + " " + command.get_name();
+}
+
+// "run, info or convert".
+std::string CommandNames(const CLI::App& app) {
+  const auto commands = app.get_subcommands({});
+  std::string names;
+  for (size_t i = 0; i < commands.size(); ++i) {
+    const char* separator = i + 1 < commands.size() ? ", " : " or ";
+    names += (i == 0 ? "" : separator) + commands[i]->get_name();
+  }
+  return names;
+}
+
+Status UnknownArgument(const CLI::App& app, const std::string& argument) {
+  const CLI::App& scope = ChosenCommand(app);
+  const bool wants_command = !scope.get_subcommands({}).empty();
   const std::string name = argument.substr(0, argument.find('='));
   const bool flag = name[0] == '-';
-  const char* kind = flag ? "flag" : chosen.empty() ? "command" : "argument";
+  const char* kind = flag ? "flag" : wants_command ? "command" : "argument";
   const std::string nearest = Nearest(name, KnownNames(scope));
   if (!nearest.empty()) {
     return InvalidArgument("unknown %s '%s'; did you mean '%s'?", kind,
                            name.c_str(), nearest.c_str());
   }
-  const std::string command = chosen.empty() ? "" : " " + scope.get_name();
   return InvalidArgument("unknown %s '%s'; see ecphory%s --help", kind,
-                         name.c_str(), command.c_str());
+                         name.c_str(), CommandWords(scope).c_str());
 }
 
 Status UsageError(const CLI::App& app, const CLI::ParseError& error) {
@@ -72,25 +94,37 @@ Status UsageError(const CLI::App& app, const CLI::ParseError& error) {
     return UnknownArgument(app, unknown.front());
   }
   if (no_command) {
-    return InvalidArgument(
-        "no command, expected run, info, tokenize, logits or convert; see "
-        "ecphory --help");
+    const CLI::App& scope = ChosenCommand(app);
+    return InvalidArgument("no command, expected %s; see ecphory%s --help",
+                           CommandNames(scope).c_str(),
+                           CommandWords(scope).c_str());
   }
   return InvalidArgument("%s", error.what());
+}
+
+// The command that the first words name: one level, or two for a group.
+const CLI::App* CommandOf(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  for (int i = 1; i < argc; ++i) {
+    const CLI::App* named = nullptr;
+    for (const CLI::App* child : command->get_subcommands({})) {
+      if (child->get_name() == argv[i]) named = child;
+    }
+    if (named == nullptr) break;
+    command = named;
+  }
+  return command;
 }
 
 // The arguments for CLI11, last first, as it wants them. "--flag=" becomes
 // "--flag" and "": CLI11 would take the next argument for the value.
 std::vector<std::string> Arguments(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> arguments;
+  const CLI::App* command = CommandOf(app, argc, argv);
   const auto takes_value = [&](const std::string& flag) {
     if (flag.empty() || flag[0] != '-') return false;
-    for (const CLI::App* command : app.get_subcommands({})) {
-      if (command->get_name() != argv[1]) continue;
-      const CLI::Option* option = command->get_option_no_throw(flag);
-      return option != nullptr && option->get_items_expected() > 0;
-    }
-    return false;
+    const CLI::Option* option = command->get_option_no_throw(flag);
+    return option != nullptr && option->get_items_expected() > 0;
   };
   bool is_value = false;
   for (int i = 1; i < argc; ++i) {
@@ -167,6 +201,7 @@ int Main(int argc, char** argv) {
   AddTokenizeCommand(app, &action);
   AddLogitsCommand(app, &action);
   AddConvertCommand(app, &action);
+  AddEngramCommand(app, &action);
 
   Status status;
   const int done = Parse(app, argc, argv, &status);
