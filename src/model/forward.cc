@@ -60,6 +60,8 @@ Status Forward::Engram(uint32_t i) {
   const EngramWeights& w = model_.weights->layers[i].engram;
   Project(w.wkv, engram_[static_cast<size_t>(index)].values.data(), tokens(),
           engram_kv_.data());  // H keys and a value: [T, (H + 1) * D]
+  ObserveStreams(i, "streams_before_engram");
+  ObserveEngramValue(i);
   ops_.engram_gate({.kv = engram_kv_.data(),
                     .q_weight = w.q_weight.data(),
                     .k_weight = w.k_weight.data(),

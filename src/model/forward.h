@@ -112,6 +112,7 @@ class Forward {
                const std::vector<uint64_t>& shape) const;
   void ObserveSite(uint32_t layer, const std::string& site);
   void ObserveStreams(uint32_t layer, const char* name);
+  void ObserveEngramValue(uint32_t layer) const;
   void ObserveRows(uint32_t layer, const char* name, const RowCache& cache,
                    uint64_t first_row, size_t rows) const;
   void ObserveCandidates(uint32_t layer, const uint8_t* mask, size_t rows,

@@ -1,4 +1,6 @@
 // What an observer of the forward pass is shown. Nothing here changes a value.
+#include <algorithm>
+
 #include "model/forward.h"
 
 namespace ecphory {
@@ -29,6 +31,19 @@ void Forward::ObserveSite(uint32_t layer, const std::string& site) {
 void Forward::ObserveStreams(uint32_t layer, const char* name) {
   Observe(layer, name, streams_.streams(),
           {tokens(), config_.hc_mult, config_.hidden_size});
+}
+
+// The last of the H + 1 vectors that a token's rows are projected to.
+void Forward::ObserveEngramValue(uint32_t layer) const {
+  if (!Observed(layer)) return;
+  const size_t dim = config_.hidden_size, streams = config_.hc_mult;
+  std::vector<float> values(tokens() * dim);
+  for (size_t t = 0; t < tokens(); ++t) {
+    const float* value =
+        engram_kv_.data() + (t * (streams + 1) + streams) * dim;
+    std::copy_n(value, dim, values.data() + t * dim);
+  }
+  Observe(layer, "engram.value", values.data(), {tokens(), dim});
 }
 
 void Forward::ObserveRows(uint32_t layer, const char* name,

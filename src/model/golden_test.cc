@@ -281,6 +281,33 @@ TEST_P(GoldenTest, ImageSpansLeaveStreamsUntouchedByTheMemory) {
   }
 }
 
+TEST_P(GoldenTest, TheMemoryAddsItsValueTimesTheGate) {
+  if (!model_->config().engram.enabled())
+    GTEST_SKIP() << "model without Engram";
+  Capture capture;
+  RunOptions options;
+  options.session.chunk = 16;
+  options.observer = &capture;
+  Run(Load("s40img"), options);
+  const size_t streams = model_->config().hc_mult;
+  const size_t dim = model_->config().hidden_size;
+  for (const uint32_t layer : model_->config().engram.layer_ids) {
+    const auto tensor = [&](const char* name) {
+      return capture.tensors().at("L" + std::to_string(layer) + "." + name).f32;
+    };
+    const auto gate = tensor("engram.gate"), value = tensor("engram.value");
+    const auto before = tensor("streams_before_engram");
+    const auto after = tensor("streams_after_engram");
+    ASSERT_EQ(before.size(), after.size());
+    for (size_t i = 0; i < after.size(); ++i) {
+      const size_t row = i / dim, token = row / streams;
+      const float moved = gate[row] * value[token * dim + i % dim];
+      EXPECT_NEAR(after[i], before[i] + moved, 1e-5f * (1 + std::abs(after[i])))
+          << "layer " << layer << " at " << i;
+    }
+  }
+}
+
 TEST_P(GoldenTest, ShutGatesChangeTheResult) {
   if (!model_->config().engram.enabled())
     GTEST_SKIP() << "model without Engram";
