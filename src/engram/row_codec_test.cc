@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "engram/row_codec_testing.h"
 #include "tensor/float_codec.h"
 
 namespace ecphory::engram {
@@ -21,18 +22,6 @@ double E4M3Value(int code) {
   return code & 0x80 ? -magnitude : magnitude;
 }
 double E8M0Value(int code) { return std::ldexp(1.0, code - 127); }
-
-// Nearest bf16, ties to even, infinite from half a step above the largest on.
-double RoundToBF16Exactly(double x) {
-  if (x == 0) return x;
-  int exponent;
-  std::frexp(x, &exponent);
-  const int step = std::max(exponent - 8, -133);
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -step)), step);
-  return std::fabs(rounded) >= 0x1p128
-             ? std::copysign(std::numeric_limits<double>::infinity(), x)
-             : rounded;
-}
 
 bool IsNaNCode(int code) { return (code & 0x7f) == 0x7f; }
 
@@ -138,6 +127,9 @@ TEST(RowCodec, BF16RowsAreLittleEndian) {
 }
 
 TEST(RowCodec, BytesOfARow) {
+  EXPECT_EQ(TableRowBytes(TableCodec::kQ8_0, 160), 170u);
+  EXPECT_EQ(TableRowBytes(TableCodec::kQ4_0, 160), 90u);
+  EXPECT_EQ(TableRowBytes(TableCodec::kQ4_1, 160), 100u);
   EXPECT_EQ(TableRowBytes(TableCodec::kRow264, 256), 264u);
   EXPECT_EQ(TableRowBytes(TableCodec::kReleasedPair, 256), 256u);
   EXPECT_EQ(TableScaleBytes(TableCodec::kReleasedPair, 256), 8u);
