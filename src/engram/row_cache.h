@@ -1,0 +1,119 @@
+// Rows of the tables kept in memory, byte for byte as they are on disk.
+//
+// A set-associative cache: a row's hash picks a set of 16 places, and the set
+// decides alone what to keep. The policy is docs/engram-cache.md's: a row that
+// finds its set full enters when it was asked for at least as often, lately, as
+// the row that would leave.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ecphory/status.h"
+#include "engram/row_cache_set.h"
+
+namespace ecphory::engram {
+
+// What the cache must know of a table.
+struct RowCacheTable {
+  uint64_t rows = 0;
+  size_t row_bytes = 0;  // as kept: codes and scales together
+};
+
+// Counters since the cache was made.
+struct RowCacheStats {
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t inserted = 0;  // rows that got a place
+  uint64_t refused = 0;   // rows that were not worth the row they would replace
+  uint64_t evicted = 0;   // rows that gave their place to another
+};
+
+// Thread-safe. Nothing is allocated after Create(), and memory is touched when
+// the first row comes that needs it.
+class RowCache {
+ public:
+  // A cache that takes at most `bytes` of memory, bookkeeping included. Tables
+  // share it; those of unequal row size get room for as many rows each. Below
+  // some 5 KB a row size (one set) there is room for no row: every Find misses.
+  // Refuses a table without bytes per row or with more than 1 MiB;
+  // kResourceExhausted when the system refuses the address space.
+  static Result<std::unique_ptr<RowCache>> Create(
+      uint64_t bytes, std::span<const RowCacheTable> tables);
+  ~RowCache();
+  RowCache(const RowCache&) = delete;
+  RowCache& operator=(const RowCache&) = delete;
+
+  // Copies the row to out[row_bytes] if it is there. A miss is remembered: it
+  // is what decides later whether the row is let in. `table` and `row` exist.
+  bool Find(size_t table, uint64_t row, uint8_t* out);
+  // Many rows of a table at once, faster than one by one: row i to
+  // out + i * row_bytes where found[i] becomes 1, else 0. Returns the hits.
+  // `out` and `found` have room for all rows.
+  size_t FindBatch(size_t table, std::span<const uint64_t> rows, uint8_t* out,
+                   uint8_t* found);
+
+  // Offers a row that was read, `bytes` long row_bytes. True when it is kept
+  // (or was there already). Only whole rows that decode may be offered.
+  bool Insert(size_t table, uint64_t row, const uint8_t* bytes);
+  // Row i from bytes + i * row_bytes. Returns how many are kept.
+  size_t InsertBatch(size_t table, std::span<const uint64_t> rows,
+                     const uint8_t* bytes);
+
+  // Forgets every row and what was remembered of misses, and gives the memory
+  // back. No other call may be running.
+  void Clear();
+
+  uint64_t bytes() const { return bytes_; }  // taken, at most what was given
+  uint64_t capacity(size_t table) const;     // rows that its size has room for
+  size_t row_bytes(size_t table) const;
+  RowCacheStats stats() const;
+
+ private:
+  // All tables of one row size.
+  struct Pool {
+    size_t row_bytes = 0;
+    size_t slot_bytes = 0;      // a key and a row
+    size_t set_bytes = 0;       // a RowCacheSet and its slots
+    uint64_t sets = 0;          // 0: no room
+    uint8_t* memory = nullptr;  // [sets, set_bytes]
+  };
+  // A row and where it belongs.
+  struct Place {
+    uint64_t key;
+    RowCacheSet* set;
+    uint16_t tag;
+    uint8_t sketch;
+  };
+  enum class Outcome : uint8_t { kPresent, kInserted, kReplaced, kRefused };
+  struct Counters {
+    std::atomic<uint64_t> hits{0}, misses{0}, inserted{0}, refused{0},
+        evicted{0};
+  };
+
+  RowCache() = default;
+  static Pool MakePool(size_t row_bytes);
+  Status Allocate(uint64_t bytes);
+  const Pool& PoolOf(size_t table) const { return pools_[table_pool_[table]]; }
+  static Place PlaceOf(const Pool& pool, uint64_t key);
+  static uint8_t* Slot(const Pool& pool, const Place& place, size_t way);
+  static int Way(const Pool& pool, const Place& place);
+  static void PrefetchRow(const Pool& pool, const Place& place);
+  static bool FindAt(const Pool& pool, const Place& place, uint8_t* out);
+  static Outcome InsertAt(const Pool& pool, const Place& place,
+                          const uint8_t* bytes);
+
+  std::vector<Pool> pools_;
+  std::vector<size_t> table_pool_;     // [tables]
+  std::vector<uint64_t> table_first_;  // [tables] key of row 0
+  void* memory_ = nullptr;             // of all pools
+  uint64_t memory_bytes_ = 0;
+  uint64_t bytes_ = 0;
+  Counters counters_;
+};
+
+}  // namespace ecphory::engram
