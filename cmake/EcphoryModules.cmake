@@ -70,7 +70,7 @@ function(ecphory_library)
   foreach(module ${ECPHORY_MODULES})
     list(APPEND objects $<TARGET_OBJECTS:ecphory_${module}>)
   endforeach()
-  set(deps Threads::Threads PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::HWY)
+  set(deps Threads::Threads PkgConfig::URING PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::HWY)
 
   add_library(ecphory_whole STATIC ${objects})
   target_include_directories(ecphory_whole PUBLIC ${CMAKE_SOURCE_DIR}/include)

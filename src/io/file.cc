@@ -57,6 +57,7 @@ class PosixFile : public RandomAccessFile {
 
   const std::string& path() const override { return path_; }
   uint64_t size() const override { return file_.size; }
+  int descriptor() const override { return file_.fd.get(); }
 
   Status ReadExact(uint64_t offset, std::span<uint8_t> out) const override {
     ECPHORY_RETURN_IF_ERROR(CheckRange(path_, file_.size, offset, out.size()));

@@ -20,6 +20,9 @@ class RandomAccessFile {
   virtual uint64_t size() const = 0;
   // Fills `out` from `offset`; a short file is kCorrupt, never a short read.
   virtual Status ReadExact(uint64_t offset, std::span<uint8_t> out) const = 0;
+  // The open file behind it, owned by this object; -1 when there is none and
+  // ReadExact is the only way in.
+  virtual int descriptor() const { return -1; }
 };
 
 // Opens a regular file with pread behind it. Retries EINTR and short reads.

@@ -9,6 +9,9 @@
 
 namespace ecphory {
 
+// A ring of this depth takes well under a megabyte of the kernel's memory.
+inline constexpr uint32_t kMaxQueueDepth = 4096;
+
 // One read. The buffer is the caller's and must stay until the read is reaped.
 struct QueuedRead {
   uint32_t file = 0;  // index of a file the queue was made for
