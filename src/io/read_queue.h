@@ -42,6 +42,15 @@ class ReadQueue {
   // of this power of two. 1: anything goes.
   virtual uint32_t alignment(uint32_t file) const = 0;
 
+  // Tells the kernel of memory that most reads will go to, so that it need not
+  // look its pages up at every read. Before the first Submit, at most once;
+  // `memory` outlives the queue. False: no use here, or refused (locked memory
+  // limit); reads work all the same.
+  virtual bool RegisterMemory(std::span<uint8_t> memory) {
+    (void)memory;
+    return false;
+  }
+
   // Starts a prefix of `reads` and returns its length: fewer than asked for
   // when the queue is full or the kernel takes no more for now. Whoever gets 0
   // with nothing in flight must treat it as a failure. An error: none of these

@@ -146,6 +146,21 @@ TEST_P(ReadQueueTest, AFullQueueTakesAPrefix) {
   EXPECT_EQ(*queue->Submit({}), 0u);
 }
 
+TEST_P(ReadQueueTest, RegisteredMemoryAndOtherMemory) {
+  const auto queue = Make(32);
+  const ReadMemory memory(16 * kTestRead);
+  const ReadMemory other(kTestRead);
+  // Refusal is fine; the reads must work either way.
+  queue->RegisterMemory({memory.data(), 8 * kTestRead});
+  auto reads = RandomReads(0, kSize[0], 16, memory.data(), 12);
+  reads[3].buffer = other.data();
+  const auto results = RunReads(queue.get(), reads);
+  for (size_t i = 0; i < reads.size(); ++i) {
+    EXPECT_EQ(results[i], static_cast<int32_t>(kTestRead)) << i;
+    EXPECT_TRUE(HoldsFileBytes(reads[i], 0, kTestRead)) << i;
+  }
+}
+
 TEST_P(ReadQueueTest, AReadThatFailsIsItsOwn) {
   if (GetParam().in_memory) GTEST_SKIP() << "memory takes any address";
   const auto queue = Make(8);

@@ -38,10 +38,12 @@ class UringQueue : public ReadQueue {
   uint32_t alignment(uint32_t file) const override {
     return files_[file].alignment();
   }
+  bool RegisterMemory(std::span<uint8_t> memory) override;
   Result<size_t> Submit(std::span<const QueuedRead> reads) override;
   Result<size_t> Reap(std::span<CompletedRead> done, size_t min) override;
 
  private:
+  bool IsRegistered(const QueuedRead& read) const;
   void Prepare(const QueuedRead& read, io_uring_sqe* sqe) const;
   // Gives the kernel the `count` published submissions; *error is what it said
   // when it took fewer.
@@ -53,7 +55,8 @@ class UringQueue : public ReadQueue {
   const UringEnter enter_;
   UringRing ring_;
   std::vector<int> descriptors_;
-  bool registered_ = false;
+  bool registered_ = false;    // the files
+  std::span<uint8_t> memory_;  // registered
   bool any_buffered_ = false;
   // Never above `depth_`, so that the completion ring cannot overflow.
   std::atomic<uint32_t> in_flight_{0};
@@ -77,10 +80,29 @@ Status UringQueue::Open() {
   return Status::Ok();
 }
 
+bool UringQueue::RegisterMemory(std::span<uint8_t> memory) {
+  ECPHORY_CHECK(memory_.empty());
+  if (memory.empty() || !ring_.RegisterMemory(memory)) return false;
+  memory_ = memory;
+  return true;
+}
+
+bool UringQueue::IsRegistered(const QueuedRead& read) const {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(memory_.data());
+  const uintptr_t at = reinterpret_cast<uintptr_t>(read.buffer);
+  return at >= begin && read.bytes <= memory_.size() &&
+         at - begin <= memory_.size() - read.bytes;
+}
+
 void UringQueue::Prepare(const QueuedRead& read, io_uring_sqe* sqe) const {
   const int file =
       registered_ ? static_cast<int>(read.file) : descriptors_[read.file];
-  io_uring_prep_read(sqe, file, read.buffer, read.bytes, read.offset);
+  if (IsRegistered(read)) {
+    io_uring_prep_read_fixed(sqe, file, read.buffer, read.bytes, read.offset,
+                             0);
+  } else {
+    io_uring_prep_read(sqe, file, read.buffer, read.bytes, read.offset);
+  }
   sqe->flags = registered_ ? IOSQE_FIXED_FILE : 0;
   sqe->user_data = read.tag;
 }

@@ -90,6 +90,11 @@ bool UringRing::RegisterFiles(std::span<const int> descriptors) {
          0;
 }
 
+bool UringRing::RegisterMemory(std::span<uint8_t> memory) {
+  const iovec region{memory.data(), memory.size()};
+  return io_uring_register_buffers(&ring_, &region, 1) == 0;
+}
+
 io_uring_sqe* UringRing::Next(uint32_t ahead) {
   const uint32_t place = *ring_.sq.ktail + ahead;
   return &ring_.sq.sqes[place & *ring_.sq.kring_mask];

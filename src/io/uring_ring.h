@@ -22,6 +22,8 @@ class UringRing {
   Status Open(uint32_t depth);
   // Whether reads may name these files by index; saves a lookup a read.
   bool RegisterFiles(std::span<const int> descriptors);
+  // Whether reads into `memory` may be fixed reads of buffer 0.
+  bool RegisterMemory(std::span<uint8_t> memory);
 
   int descriptor() const { return ring_.ring_fd; }
 
