@@ -66,6 +66,8 @@ class Options:
     round_state: bool = True            # the three roundings of caches and indexer
     engram: str = "on"                  # "on", "shut" (every gate 0), "none" (a model without Engram)
     index_loss: bool = False            # also the indexer's training loss
+    row_dropout: float = 0.0            # training: chance of each fetched row to be left out
+    memory_dropout: float = 0.0         # training: chance of a token to go without its rows in a layer
     trace: dict | None = None
     site_functions: tuple | None = None  # compiled replacements of (spread, engram, attention_site, ffn_site)
 
@@ -331,9 +333,19 @@ def ffn_site(h, pre, lw, cfg, image_mask, opt):
 
 # ---- Engram -------------------------------------------------------------------------------------------------------
 
+def kept_rows(rows, opt):
+    """Dropout's factor of each row, [B, T, columns]: hashed rows of long n-grams learn a text by heart together if they can."""
+    kept = torch.rand(rows.shape, device=rows.device) >= opt.row_dropout
+    kept = kept & (torch.rand(rows.shape[:-1], device=rows.device) >= opt.memory_dropout)[..., None]
+    return kept / (1 - opt.row_dropout)
+
+
 def engram(h, rows, lw, cfg, shut, opt):
     """h [B, T, H, D], rows [B, T, columns]; `shut` bool [B, T] or None: positions left as they are."""
-    e = torch.nn.functional.embedding(rows, lw["engram.embed.weight"]).flatten(-2)
+    e = torch.nn.functional.embedding(rows, lw["engram.embed.weight"])
+    if opt.row_dropout or opt.memory_dropout:
+        e = e * kept_rows(rows, opt)[..., None].to(e.dtype)
+    e = e.flatten(-2)
     kv = linear(e, lw["engram.wkv.weight"]).unflatten(-1, (cfg.hc_mult + 1, cfg.hidden_size))
     key, value, hw = wide(kv[..., :-1, :]), wide(kv[..., -1:, :]), wide(h)
     weight = wide(lw["engram.q_weight"]) * wide(lw["engram.k_weight"])

@@ -46,6 +46,9 @@ def arguments():
     p.add_argument("--lr-small", type=float, default=0.002)
     p.add_argument("--lr-mix", type=float, default=0.002)
     p.add_argument("--lr-memory", type=float, default=0.01)
+    p.add_argument("--decay-memory", type=float, default=0.0, help="weight decay of Engram rows")
+    p.add_argument("--row-dropout", type=float, default=0.0, help="chance of each fetched Engram row to be left out")
+    p.add_argument("--memory-dropout", type=float, default=0.0, help="chance of a token to go without its rows, in each layer")
     p.add_argument("--weight-decay", type=float, default=0.1)
     p.add_argument("--bias-rate", type=float, default=0.001)
     p.add_argument("--log-every", type=int, default=20)
@@ -80,7 +83,7 @@ def optimisers(store, args):
             for k in store.names_of("muon")]
     adam = [{"params": store.tensors(kind), "base": rate, "weight_decay": decay} for kind, rate, decay in (
         ("embed", args.lr_embed, 0.0), ("head", args.lr_head, args.weight_decay), ("small", args.lr_small, 0.0),
-        ("mix", args.lr_mix, 0.0), ("memory", args.lr_memory, 0.0)) if store.tensors(kind)]
+        ("mix", args.lr_mix, 0.0), ("memory", args.lr_memory, args.decay_memory)) if store.tensors(kind)]
     gpu = args.device == "cuda"
     for g in muon + adam:
         g["lr"] = learning_rate(args)
@@ -141,17 +144,19 @@ class Trainer:
                     "seconds": self.seconds, "position": list(self.batches.position), "config": self.cfg.__dict__}, path + ".part")
         os.replace(path + ".part", path)
 
-    def hidden(self, w, tokens, engram="on"):
+    def hidden(self, w, tokens, engram="on", training=False):
         segments = segments_of(tokens)
         rows = self.tables.row_numbers(tokens, None, segments) if self.tables else None
         opt = model.Options(engram=engram, index_loss=True, site_functions=self.functions.sites)
+        if training:
+            opt.row_dropout, opt.memory_dropout = self.args.row_dropout, self.args.memory_dropout
         return model.hidden_states(w, self.cfg, tokens, rows, None, segments, self.warm, opt, self.ropes)
 
     def compute(self, tokens, targets):
         """Forward, backward, update. Returns loss per token, index loss, highest and lowest share of an expert."""
         mask = counted(tokens)
         w = self.functions.rounded(self.store, self.dtype)
-        x, extras = self.hidden(w, tokens)
+        x, extras = self.hidden(w, tokens, training=True)
         loss = self.functions.loss(x, w["head.weight"], targets, mask) / mask.sum()
         index = sum(extras.index_loss) if extras.index_loss else loss.detach() * 0
         (loss + index).backward()
