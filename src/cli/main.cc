@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kFooter[] = R"(
 Examples:
-  ecphory run -m models/ecphory-mini.gguf -p "engram:"
+  ecphory run -m models/ecphory-mini.gguf -p "remember:"
   echo "The river" | ecphory run -m models/ecphory-mini.gguf -n 50 --temp 0
   ecphory info -m models/ecphory-mini.gguf
   ecphory tokenize -m models/ecphory-mini.gguf --rows "two words"

@@ -24,7 +24,7 @@ always, whatever the seed and the thread count.
 Ctrl-C ends the text cleanly; a second one ends the program.
 
 Examples:
-  ecphory run -m model.gguf -p "engram:"
+  ecphory run -m model.gguf -p "remember:"
   ecphory run -m model.gguf -p "Once" -n 200 --temp 0.7 --top-p 0.9 --seed 3
   ecphory run -m model.gguf --stop "." --json < prompt.txt)";
 
