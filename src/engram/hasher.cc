@@ -35,21 +35,6 @@ void Push(int32_t id, uint32_t max_ngram, History* history) {
   history->length = std::min(history->length + 1, max_ngram - 1);
 }
 
-void HashToken(const LayerLayout& layer, uint32_t heads, const Window& window,
-               uint64_t* rows) {
-  const auto product = [&](size_t i) {
-    return static_cast<uint64_t>(window[i]) * layer.multipliers[i];
-  };
-  uint64_t mixed = product(0);
-  size_t column = 0;
-  for (size_t i = 1; i < layer.multipliers.size(); ++i) {
-    mixed ^= product(i);
-    for (uint32_t head = 0; head < heads; ++head, ++column) {
-      rows[column] = mixed % layer.primes[column] + layer.offsets[column];
-    }
-  }
-}
-
 Status CheckTokenMap(std::span<const int32_t> token_map, uint32_t classes) {
   if (token_map.empty()) {
     return Corrupt("engram: the token map is empty, expected an id per token");
@@ -66,6 +51,15 @@ Status CheckTokenMap(std::span<const int32_t> token_map, uint32_t classes) {
 
 }  // namespace
 
+Hasher::Hasher(Layout layout) : layout_(std::move(layout)) {
+  for (const LayerLayout& layer : layout_.layers) {
+    std::vector<Column>& columns = columns_.emplace_back();
+    for (size_t i = 0; i < layer.primes.size(); ++i) {
+      columns.push_back({Modulus(layer.primes[i]), layer.offsets[i]});
+    }
+  }
+}
+
 Result<Hasher> Hasher::Create(Layout layout, std::vector<int32_t> token_map,
                               int32_t pad_id) {
   ECPHORY_RETURN_IF_ERROR(CheckLayout(layout));
@@ -75,8 +69,7 @@ Result<Hasher> Hasher::Create(Layout layout, std::vector<int32_t> token_map,
     return Corrupt("engram: the compressed pad id is %d, expected 0..%u",
                    pad_id, classes - 1);
   }
-  Hasher hasher;
-  hasher.layout_ = std::move(layout);
+  Hasher hasher(std::move(layout));
   hasher.token_map_ = std::move(token_map);
   hasher.pad_id_ = pad_id;
   return hasher;
@@ -99,6 +92,24 @@ Status Hasher::Compress(std::span<const int32_t> tokens,
   return {};
 }
 
+// CheckLayout() keeps every product below 2^63, and so their xor: the range in
+// which Modulus is exact.
+void Hasher::HashToken(size_t layer, std::span<const int32_t> look_back,
+                       uint64_t* rows) const {
+  const std::vector<uint64_t>& multipliers = layout_.layers[layer].multipliers;
+  const auto product = [&](size_t i) {
+    return static_cast<uint64_t>(look_back[i]) * multipliers[i];
+  };
+  const Column* column = columns_[layer].data();
+  uint64_t mixed = product(0);
+  for (size_t i = 1; i < multipliers.size(); ++i) {
+    mixed ^= product(i);
+    for (uint32_t head = 0; head < layout_.heads; ++head, ++column) {
+      *rows++ = column->prime(mixed) + column->offset;
+    }
+  }
+}
+
 void Hasher::Hash(std::span<const int32_t> compressed, History* history,
                   std::span<const std::span<uint64_t>> rows) const {
   const size_t columns = layout_.columns();
@@ -110,8 +121,7 @@ void Hasher::Hash(std::span<const int32_t> compressed, History* history,
     const Window window =
         LookBack(compressed[t], *history, layout_.max_ngram, pad_id_);
     for (size_t i = 0; i < rows.size(); ++i) {
-      HashToken(layout_.layers[i], layout_.heads, window,
-                rows[i].data() + t * columns);
+      HashToken(i, window, rows[i].data() + t * columns);
     }
     Push(compressed[t], layout_.max_ngram, history);
   }

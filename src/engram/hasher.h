@@ -8,6 +8,7 @@
 
 #include "ecphory/status.h"
 #include "engram/layout.h"
+#include "engram/modulus.h"
 
 namespace ecphory::engram {
 
@@ -47,7 +48,18 @@ class Hasher {
   void Advance(std::span<const int32_t> compressed, History* history) const;
 
  private:
+  // How a column's row follows from the mixed ids.
+  struct Column {
+    Modulus prime;
+    uint64_t offset;
+  };
+
+  explicit Hasher(Layout layout);
+  void HashToken(size_t layer, std::span<const int32_t> look_back,
+                 uint64_t* rows) const;
+
   Layout layout_;
+  std::vector<std::vector<Column>> columns_;  // [layer][column]
   std::vector<int32_t> token_map_;
   int32_t pad_id_ = 0;
 };

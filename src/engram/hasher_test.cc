@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 #include <numeric>
+#include <random>
 #include <string>
 
 #include "engram/testing.h"
@@ -86,6 +87,48 @@ std::vector<uint64_t> TinyRows(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   const uint64_t three = two ^ (c * 9);
   const uint64_t four = three ^ (d * 17);
   return {two % 101, three % 103 + 101, four % 107 + 101 + 103};
+}
+
+// The rule with plain divisions, for the tokens of one sequence.
+Rows PlainRows(const Layout& layout, std::span<const int32_t> ids,
+               int32_t pad_id) {
+  Rows rows(layout.layers.size());
+  for (size_t t = 0; t < ids.size(); ++t) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const LayerLayout& layer = layout.layers[i];
+      uint64_t mixed = 0;
+      bool dead = false;
+      for (size_t n = 0; n < layout.max_ngram; ++n) {
+        dead = dead || n > t || ids[t - n] < 0;
+        const int32_t id = dead ? pad_id : ids[t - n];
+        mixed ^= static_cast<uint64_t>(id) * layer.multipliers[n];
+        for (size_t head = 0; n > 0 && head < layout.heads; ++head) {
+          const size_t column = (n - 1) * layout.heads + head;
+          rows[i].push_back(mixed % layer.primes[column] +
+                            layer.offsets[column]);
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+// Whole range of ids at the released sizes, and a layout whose primes are near
+// 2^40 and whose products come close to 2^63.
+TEST(Hasher, EqualsPlainDivisions) {
+  std::mt19937 rng(1);
+  const LayoutSpec large{{0, 3}, 5, 3, (uint64_t{1} << 40) - 2000, 7};
+  for (const LayoutSpec& spec :
+       {LayoutSpec{{1, 14}, 4, 8, 16'000'000, 99'092}, large}) {
+    const uint32_t classes = spec.compressed_vocab_size;
+    const Hasher hasher =
+        *Hasher::Create(*DeriveLayout(spec), Identity(classes), 2);
+    Ids ids(5000);
+    for (int32_t& id : ids) {
+      id = rng() % 20 == 0 ? kDead : static_cast<int32_t>(rng() % classes);
+    }
+    EXPECT_EQ(HashAll(hasher, ids), PlainRows(hasher.layout(), ids, 2));
+  }
 }
 
 TEST(Hasher, ReleasedSequences) {
