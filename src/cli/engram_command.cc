@@ -12,11 +12,12 @@ The tables hold the rows that a model looks up by n-gram; they stay on disk.
 
 }  // namespace
 
-void AddEngramCommand(CLI::App& app, [[maybe_unused]] Action* action) {
+void AddEngramCommand(CLI::App& app, Action* action) {
   CLI::App* group = app.add_subcommand(
       "engram", "Look at, check, make and measure Engram tables");
   group->footer(kFooter);
   group->require_subcommand(1);
+  AddEngramSynthCommand(*group, action);
 }
 
 }  // namespace ecphory::cli

@@ -5,4 +5,8 @@
 
 #include "commands.h"
 
-namespace ecphory::cli {}  // namespace ecphory::cli
+namespace ecphory::cli {
+
+void AddEngramSynthCommand(CLI::App& group, Action* action);
+
+}  // namespace ecphory::cli

@@ -19,13 +19,14 @@ Progress::Progress(std::string label, uint64_t min_total)
 
 Progress::~Progress() { Erase(); }
 
-void Progress::Show(uint64_t done, uint64_t total) {
+void Progress::Show(uint64_t done, uint64_t total, const std::string& detail) {
   if (!terminal_ || total < min_total_ || total == 0) return;
   const auto now = std::chrono::steady_clock::now();
   if (shown_ && now - last_ < kInterval) return;
   const double percent =
       100.0 * static_cast<double>(done) / static_cast<double>(total);
-  std::fprintf(stderr, "\r\033[K%s %.0f %%", label_.c_str(), percent);
+  std::fprintf(stderr, "\r\033[K%s %.0f %%%s", label_.c_str(), percent,
+               detail.c_str());
   shown_ = true;
   last_ = now;
 }

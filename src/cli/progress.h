@@ -15,7 +15,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void Show(uint64_t done, uint64_t total);
+  // `detail` follows the percentage.
+  void Show(uint64_t done, uint64_t total, const std::string& detail = "");
   void Erase();
 
  private:

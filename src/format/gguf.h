@@ -131,6 +131,9 @@ class GgufWriter {
                    std::vector<uint64_t> shape, Producer producer);
 
   uint64_t FileBytes() const;
+  // Everything before the data, padded to the alignment: for those who write
+  // the data, each tensor's padded to the alignment, themselves.
+  std::string EncodeHeader() const;
   // Refuses when the disk has too little room. `progress` (may be empty) is
   // called now and then with bytes done and total; returning false cancels.
   // On any error nothing is left behind.
@@ -147,9 +150,6 @@ class GgufWriter {
     Producer producer;
   };
   void AddEncoded(const std::string& key, std::string encoded);
-  // Everything before the data, padded to the alignment.
-  std::string EncodeHeader() const;
-
   uint64_t alignment_;
   std::vector<std::pair<std::string, std::string>> metadata_;  // key, encoded
   std::vector<Tensor> tensors_;

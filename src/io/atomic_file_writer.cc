@@ -40,18 +40,6 @@ Status WriteFully(int fd, const std::string& path,
   return Status::Ok();
 }
 
-Status SyncDirectoryOf(const std::string& path) {
-  const std::string directory = DirectoryOf(path);
-  const UniqueFd fd(
-      ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return FileError(errno, directory, "open");
-  // Some file systems cannot sync a directory and say so with EINVAL.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) {
-    return FileError(errno, directory, "sync");
-  }
-  return Status::Ok();
-}
-
 // A name in the same directory that no other writer of this process uses.
 std::string TemporaryName(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
@@ -64,6 +52,18 @@ std::string TemporaryName(const std::string& path) {
 }
 
 }  // namespace
+
+Status SyncDirectoryOf(const std::string& path) {
+  const std::string directory = DirectoryOf(path);
+  const UniqueFd fd(
+      ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return FileError(errno, directory, "open");
+  // Some file systems cannot sync a directory and say so with EINVAL.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) {
+    return FileError(errno, directory, "sync");
+  }
+  return Status::Ok();
+}
 
 Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::Create(
     const std::string& path) {

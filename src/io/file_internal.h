@@ -24,4 +24,7 @@ Status CheckRange(const std::string& path, uint64_t size, uint64_t offset,
 // The directory that holds `path`; "." for a bare name.
 std::string DirectoryOf(const std::string& path);
 
+// Makes the names in the directory that holds `path` durable.
+Status SyncDirectoryOf(const std::string& path);
+
 }  // namespace ecphory

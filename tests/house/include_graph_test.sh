@@ -5,7 +5,7 @@
 # only. Runs in the repository's root.
 set -euo pipefail
 
-order="base io tensor format ops engram text model runtime cli"
+order="base io tensor format ops engram text model runtime tables cli"
 status=0
 
 complain() {
