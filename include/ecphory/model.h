@@ -82,7 +82,22 @@ struct ModelInfo {
 struct ModelOptions {
   uint32_t threads = 0;          // 0 = processors this process may run on
   std::string backend = "auto";  // "ref", "cpu"
-  uint32_t engram_io_threads = 8;
+  // How Engram rows come from disk: "auto" (measured, once, when the model is
+  // opened), "uring", "pread", "buffered", "mmap" or "ram". What the system
+  // does not allow is replaced by what it does: Model::engram_io().
+  std::string engram_io = "auto";
+  uint32_t engram_io_threads = 16;    // 1..256; readers of "pread"
+  uint32_t engram_queue_depth = 256;  // 1..4096; reads in flight
+  // Bytes of rows kept in memory, shared by all sessions; 0: none.
+  uint64_t engram_cache_bytes = uint64_t{16} << 20;
+};
+
+// How Engram rows are read, and why so.
+struct EngramIoFacts {
+  std::string mode;       // as in ModelOptions, never "auto"; "" without Engram
+  bool direct = false;    // past the page cache, which tables then never fill
+  bool fallback = false;  // what was asked for, or is best, was not allowed
+  std::string reason;     // one line for people
 };
 
 // Rows one token wakes in one Engram layer.
@@ -106,6 +121,7 @@ class ECPHORY_EXPORT Model {
   const Tokenizer* tokenizer() const;
   const char* backend() const;  // "cpu (AVX3_DL)", "ref"
   uint32_t threads() const;
+  const EngramIoFacts& engram_io() const;
 
   // Raw id -> compressed id; empty when the model has no Engram.
   std::span<const int32_t> token_map() const;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ecphory/export.h"
+#include "ecphory/histogram.h"
 #include "ecphory/model.h"
 #include "ecphory/status.h"
 
@@ -66,16 +67,27 @@ struct AppendOptions {
   std::function<Status(size_t first, size_t count, std::span<const float>)>
       on_logits;
   TensorObserver* observer = nullptr;
+  // Called after each chunk with the tokens of this Append that are done.
+  std::function<void(size_t done)> on_progress;
   // Checked between chunks; set = kCancelled, tokens so far stay appended.
   const std::atomic<bool>* cancel = nullptr;
 };
 
-struct SessionStats {
+struct ECPHORY_EXPORT SessionStats {
   uint64_t tokens = 0;
   uint64_t engram_rows = 0;       // asked for
-  uint64_t engram_rows_read = 0;  // after duplicates
+  uint64_t engram_rows_read = 0;  // after duplicates, not in the row cache
+  uint64_t engram_cache_hits = 0;
   uint64_t engram_bytes_read = 0;
-  double engram_wait_seconds = 0;  // layers stood still for rows
+  double engram_read_seconds = 0;  // rows were under way
+  double engram_wait_seconds = 0;  // the exposed part: layers stood still
+  // Of each pass of one token, as in decoding: how long its layers stood still
+  // in all, and from asking for its rows to the last of them.
+  DurationHistogram engram_token_wait;
+  DurationHistogram engram_token_read;
+
+  // Takes away what `earlier`, former stats of the same session, had counted.
+  SessionStats& operator-=(const SessionStats& earlier);
 };
 
 // Not thread-safe; several sessions of one Model may run in several threads.
@@ -90,6 +102,9 @@ class ECPHORY_EXPORT Session {
   // cut, as they do in the vendor's code). kOutOfRange when the context is full
   // or an id is outside the vocabulary (nothing is appended then).
   Status Append(std::span<const int32_t> tokens, const AppendOptions& options);
+  // A hint that these tokens, as many as one chunk holds, are appended next:
+  // their Engram rows are asked for now. A wrong hint costs reads only.
+  void Prefetch(std::span<const int32_t> tokens);
   // Logits [vocab] of the last appended token; empty before the first.
   std::span<const float> logits() const;
 

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 
 #include "output.h"
@@ -9,6 +10,11 @@
 namespace ecphory::cli {
 
 namespace {
+
+// As the store's own limits.
+constexpr uint32_t kMaxIoThreads = 256;
+constexpr uint32_t kMaxDepth = 4096;
+constexpr uint64_t kMaxCache = uint64_t{1} << 40;
 
 // Far more threads than any machine has; a typing error, not a wish.
 constexpr uint32_t kMaxThreads = 1024;
@@ -18,6 +24,22 @@ bool ParseWhole(const std::string& text, T* value) {
   const char* const end = text.data() + text.size();
   const auto [next, error] = std::from_chars(text.data(), end, *value);
   return error == std::errc() && next == end;
+}
+
+// "64M": a whole number, then K, M, G, T or nothing.
+bool ParseBytes(std::string text, uint64_t* value) {
+  static constexpr std::string_view kUnits = "KMGT";
+  int shift = 0;
+  if (!text.empty()) {
+    const size_t unit = kUnits.find(text.back());
+    if (unit != kUnits.npos) {
+      shift = 10 * (static_cast<int>(unit) + 1);
+      text.pop_back();
+    }
+  }
+  if (!ParseWhole(text, value) || *value > (UINT64_MAX >> shift)) return false;
+  *value <<= shift;
+  return true;
 }
 
 bool ParseReal(const std::string& text, float* value) {
@@ -60,6 +82,21 @@ CLI::Option* AddInteger(CLI::App& app, const std::string& flag, uint32_t* value,
   return AddSetter(app, flag, set, "N", help);
 }
 
+CLI::Option* AddBytes(CLI::App& app, const std::string& flag, uint64_t* value,
+                      uint64_t max, const std::string& help) {
+  const auto set = [=](const std::string& text) {
+    uint64_t bytes = 0;
+    if (!ParseBytes(text, &bytes) || bytes > max) {
+      internal::ThrowBadValue(
+          flag, text,
+          Format("bytes from 0 to %lluG, as 1000000, 64K, 64M or 2G",
+                 static_cast<unsigned long long>(max >> 30)));
+    }
+    *value = bytes;
+  };
+  return AddSetter(app, flag, set, "SIZE", help);
+}
+
 CLI::Option* AddSeed(CLI::App& app, const std::string& flag, uint64_t* value,
                      const std::string& help) {
   const auto set = [=](const std::string& text) {
@@ -86,6 +123,28 @@ CLI::Option* AddText(CLI::App& app, const std::string& flag, std::string* value,
   return app.add_option(flag, *value, help)->type_name(type);
 }
 
+namespace {
+
+void AddEngramFlags(CLI::App& app, ModelOptions* options) {
+  AddChoice<std::string>(app, "--engram-io", &options->engram_io,
+                         {{"auto", "auto"},
+                          {"uring", "uring"},
+                          {"pread", "pread"},
+                          {"buffered", "buffered"},
+                          {"mmap", "mmap"},
+                          {"ram", "ram"}},
+                         "How Engram rows come from disk (default: auto, by "
+                         "what is allowed and fast)");
+  AddBytes(app, "--engram-cache", &options->engram_cache_bytes, kMaxCache,
+           "Memory for recently used rows; 0 is off (default: 16M)");
+  AddInteger(app, "--engram-io-threads", &options->engram_io_threads, 1,
+             kMaxIoThreads, "Threads that read rows in pread (default: 16)");
+  AddInteger(app, "--engram-depth", &options->engram_queue_depth, 1, kMaxDepth,
+             "Reads in flight (default: 256)");
+}
+
+}  // namespace
+
 void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {
   AddText(app, "-m,--model", &flags->path, "MODEL",
           "A .gguf file, or a directory with config.json and safetensors");
@@ -96,6 +155,7 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {
       app, "--backend", &flags->options.backend,
       {{"auto", "auto"}, {"cpu", "cpu"}, {"ref", "ref"}},
       "Operators: vectorised, or the plain reference (default: auto)");
+  AddEngramFlags(app, &flags->options);
 }
 
 Status CheckModelFlags(const ModelFlags& flags) {
@@ -106,7 +166,11 @@ Status CheckModelFlags(const ModelFlags& flags) {
 
 Result<std::shared_ptr<const Model>> OpenModel(const ModelFlags& flags) {
   ECPHORY_RETURN_IF_ERROR(CheckModelFlags(flags));
-  return Model::Open(flags.path, flags.options);
+  ECPHORY_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
+                           Model::Open(flags.path, flags.options));
+  const EngramIoFacts& io = model->engram_io();
+  if (io.fallback) std::fprintf(stderr, "[Engram: %s]\n", io.reason.c_str());
+  return model;
 }
 
 }  // namespace ecphory::cli

@@ -21,6 +21,10 @@ uint32_t ParseInteger(const std::string& flag, const std::string& text,
 // Whole number in [min, max].
 CLI::Option* AddInteger(CLI::App& app, const std::string& flag, uint32_t* value,
                         uint32_t min, uint32_t max, const std::string& help);
+// Bytes: a whole number with K, M, G or T (powers of 1024) behind it or nothing,
+// at most `max`.
+CLI::Option* AddBytes(CLI::App& app, const std::string& flag, uint64_t* value,
+                      uint64_t max, const std::string& help);
 CLI::Option* AddSeed(CLI::App& app, const std::string& flag, uint64_t* value,
                      const std::string& help);
 // `expected` ends the error: "0 (greedy) to 100". `valid` decides.
@@ -36,7 +40,7 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& flag, T* value,
                        const std::map<std::string, T>& choices,
                        const std::string& help);
 
-// -m and how to run it. `run_flags`: also --threads and --backend.
+// -m and how to run it. `run_flags`: also --threads, --backend and --engram-*.
 struct ModelFlags {
   std::string path;
   ModelOptions options;
@@ -44,6 +48,7 @@ struct ModelFlags {
 void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags = true);
 // kInvalidArgument when -m is missing.
 Status CheckModelFlags(const ModelFlags& flags);
+// One line on standard error when Engram rows cannot be read as they should.
 Result<std::shared_ptr<const Model>> OpenModel(const ModelFlags& flags);
 
 namespace internal {

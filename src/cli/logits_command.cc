@@ -13,6 +13,7 @@
 #include "interrupt.h"
 #include "npy.h"
 #include "output.h"
+#include "run_facts.h"
 #include "token_input.h"
 
 namespace ecphory::cli {
@@ -109,7 +110,8 @@ Status PrintFacts(const LogitsFlags& flags, const Model& model,
                           {"tokens", tokens},
                           {"seconds", seconds},
                           {"backend", model.backend()},
-                          {"threads", model.threads()}});
+                          {"threads", model.threads()},
+                          {"engram_io", EngramIoJson(model)}});
   }
   return Print(
       Format("wrote %s, float32 [%llu, %llu], %.3f s on %s\n",

@@ -33,4 +33,7 @@ struct RunFacts {
   Json ToJson() const;
 };
 
+// How the model's Engram rows are read.
+Json EngramIoJson(const Model& model);
+
 }  // namespace ecphory::cli

@@ -54,6 +54,9 @@ struct StoreOptions {
 struct IoReport {
   IoMode mode = IoMode::kPread;  // never kAuto
   bool direct = false;           // O_DIRECT: the page cache is left alone
+  // What was asked for, or would have been best, was denied: worth a line of
+  // its own to whoever runs this.
+  bool fallback = false;
   // One line for people: "io_uring, O_DIRECT, depth 256: 74,000 rows/s measured
   // (pread 52,000)", or what was denied and what is used instead.
   std::string reason;

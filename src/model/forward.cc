@@ -32,11 +32,16 @@ Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
   for (size_t t = 0; t < tokens(); ++t) {
     positions_[t] = static_cast<int64_t>(state->position + t);
   }
+  const int32_t published_keys = state->published_keys;
   // Rows depend on token ids alone: ask before the first layer runs.
-  ECPHORY_RETURN_IF_ERROR(SubmitEngramRows());
+  ECPHORY_RETURN_IF_ERROR(BeginEngram());
   const Status status = RunLayers();
-  CancelEngramRows();
-  if (status.ok()) Commit();
+  if (status.ok()) {
+    Commit();
+  } else {
+    state->published_keys = published_keys;
+    CancelPrefetch();
+  }
   return status;
 }
 
@@ -51,30 +56,36 @@ void Forward::Embed() {
   Round(streams_.streams(), tokens() * config_.hc_mult * config_.hidden_size);
 }
 
-// Reads the chunk's rows (asked for when the chunk began) and lets each stream
-// decide how much of the memory's value it takes.
+// Takes the chunk's rows (asked for before it began) as they come, the first
+// tokens' while others are being read, and lets each stream decide how much of
+// the memory's value it takes.
 Status Forward::Engram(uint32_t i) {
   const int index = config_.engram.IndexOfLayer(i);
   if (index < 0 || !options_.engram) return Status::Ok();
-  ECPHORY_RETURN_IF_ERROR(WaitEngramRows(static_cast<size_t>(index)));
   const EngramWeights& w = model_.weights->layers[i].engram;
-  Project(w.wkv, engram_[static_cast<size_t>(index)].values.data(), tokens(),
-          engram_kv_.data());  // H keys and a value: [T, (H + 1) * D]
+  const size_t H = config_.hc_mult, D = config_.hidden_size;
   ObserveStreams(i, "streams_before_engram");
+  for (size_t t = 0; t < tokens();) {
+    ECPHORY_ASSIGN_OR_RETURN(const EngramFetch::Rows rows,
+                             engram_->Take(static_cast<size_t>(index), t));
+    float* kv = engram_kv_.data() + t * (H + 1) * D;  // H keys and a value
+    Project(w.wkv, rows.values, rows.tokens, kv);     // [rows, (H + 1) * D]
+    ops_.engram_gate({.kv = kv,
+                      .q_weight = w.q_weight.data(),
+                      .k_weight = w.k_weight.data(),
+                      .shut = chunk_->image.data() + t,
+                      .tokens = rows.tokens,
+                      .streams = H,
+                      .dim = D,
+                      .eps = config_.rms_norm_eps,
+                      .h = streams_.streams() + t * H * D,
+                      .gate = engram_gate_.data() + t * H},
+                     pool_);
+    t += rows.tokens;
+  }
+  Round(streams_.streams(), tokens() * H * D);
   ObserveEngramValue(i);
-  ops_.engram_gate({.kv = engram_kv_.data(),
-                    .q_weight = w.q_weight.data(),
-                    .k_weight = w.k_weight.data(),
-                    .shut = chunk_->image.data(),
-                    .tokens = tokens(),
-                    .streams = config_.hc_mult,
-                    .dim = config_.hidden_size,
-                    .eps = config_.rms_norm_eps,
-                    .h = streams_.streams(),
-                    .gate = engram_gate_.data()},
-                   pool_);
-  Round(streams_.streams(), tokens() * config_.hc_mult * config_.hidden_size);
-  Observe(i, "engram.gate", engram_gate_.data(), {tokens(), config_.hc_mult});
+  Observe(i, "engram.gate", engram_gate_.data(), {tokens(), H});
   ObserveStreams(i, "streams_after_engram");
   return Status::Ok();
 }

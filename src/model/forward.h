@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "engram/hasher.h"
 #include "engram/store.h"
 #include "model/caches.h"
+#include "model/engram_fetch.h"
 #include "model/hyper_connections.h"
 #include "model/weights.h"
 #include "ops/ops.h"
@@ -38,6 +40,10 @@ struct ForwardModel {
 struct ForwardChunk {
   std::span<const int32_t> tokens;  // 1 .. SessionOptions::chunk
   std::span<const uint8_t> image;   // [tokens] 1 = image position
+  // The chunk to be run after it, when it is known: its Engram rows are read
+  // while this one is computed.
+  std::span<const int32_t> next_tokens;  // 0 .. SessionOptions::chunk
+  std::span<const uint8_t> next_image;   // [next_tokens]
   LogitsWanted logits = LogitsWanted::kLast;
   // kAll: logits [count, vocab] of tokens first .. first + count of the chunk.
   std::function<Status(size_t first, size_t count, std::span<const float>)>
@@ -59,8 +65,15 @@ class Forward {
   // the chunk may be run again.
   Status Run(const ForwardChunk& chunk, SequenceState* state);
 
+  // Asks for the Engram rows of the chunk that is to be run next. Guessing
+  // wrong costs reads and nothing else.
+  void Prefetch(std::span<const int32_t> tokens,
+                std::span<const uint8_t> image, const SequenceState& state);
+  // Drops what was asked for ahead.
+  void CancelPrefetch();
+
   // The Engram part of the session's counters, over all calls of Run().
-  const SessionStats& engram_stats() const { return engram_stats_; }
+  SessionStats engram_stats() const;
 
  private:
   // The model, in the order of the pass (forward.cc).
@@ -76,9 +89,7 @@ class Forward {
   // Glue (forward_steps.cc).
   void PlanCompressed();
   void PlanEngram();
-  Status SubmitEngramRows();
-  Status WaitEngramRows(size_t index);
-  void CancelEngramRows();
+  Status BeginEngram();
   void StoreWindow(uint32_t layer, const float* kv);
   size_t PoolTokens(const CompressorWeights& weights, const float* x,
                     SourceCache* source, uint64_t* first_group);
@@ -153,23 +164,13 @@ class Forward {
   std::vector<float> logits_;             // [logit batch, vocab]
   const float* last_logits_ = nullptr;    // [vocab] inside logits_
 
-  struct EngramLayer {
-    std::vector<uint64_t> rows;  // [T, columns]
-    std::vector<float> values;   // [T, columns * head_dim]
-    engram::Ticket ticket = 0;
-  };
-  std::vector<EngramLayer> engram_;
-  std::vector<std::span<uint64_t>> engram_rows_of_;  // views of engram_[].rows
-  std::vector<int32_t> compressed_ids_;              // [T]
-  std::vector<float> engram_kv_;                     // [T, (H + 1) * D]
-  std::vector<float> engram_gate_;                   // [T, H]
-  engram::History next_history_;
+  std::optional<EngramFetch> engram_;  // none: no memory, or gates shut
+  std::vector<float> engram_kv_;       // [T, (H + 1) * D]
+  std::vector<float> engram_gate_;     // [T, H]
 
   // Of the chunk under way.
   const ForwardChunk* chunk_ = nullptr;
   SequenceState* state_ = nullptr;
-
-  SessionStats engram_stats_;
 };
 
 }  // namespace ecphory

@@ -1,8 +1,6 @@
-// The steps that forward.cc names: planning, Engram tickets, experts, output.
+// The steps that forward.cc names: planning, Engram rows, experts, output.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <utility>
 
 #include "base/ceil_div.h"
 #include "model/forward.h"
@@ -65,7 +63,7 @@ Forward::Forward(const ForwardModel& model, const SessionOptions& options)
   PlanEngram();
 }
 
-Forward::~Forward() { CancelEngramRows(); }
+Forward::~Forward() = default;
 
 void Forward::PlanCompressed() {
   if (config_.kv_source_layer_ids.empty()) return;
@@ -87,59 +85,37 @@ void Forward::PlanCompressed() {
 
 void Forward::PlanEngram() {
   if (!config_.engram.enabled() || !options_.engram) return;
-  const size_t T = options_.chunk, columns = config_.engram.columns();
-  engram_.resize(config_.engram.layer_ids.size());
-  for (EngramLayer& layer : engram_) {
-    layer.rows.resize(T * columns);
-    layer.values.resize(T * columns * config_.engram.head_dim);
-  }
-  compressed_ids_.resize(T);
+  const size_t T = options_.chunk;
+  engram_.emplace(*model_.hasher, *model_.store, T);
   engram_kv_.resize(T * (config_.hc_mult + 1) * config_.hidden_size);
   engram_gate_.resize(T * config_.hc_mult);
 }
 
 // --- Engram -----------------------------------------------------------------
 
-Status Forward::SubmitEngramRows() {
-  if (model_.hasher == nullptr) return Status::Ok();
-  next_history_ = state_->history;
-  if (engram_.empty()) return Status::Ok();  // gates shut: no row is read
-  const std::span<int32_t> ids(compressed_ids_.data(), tokens());
+// This chunk's rows, then those of the next: they are served in this order.
+Status Forward::BeginEngram() {
+  if (!engram_) return Status::Ok();
   ECPHORY_RETURN_IF_ERROR(
-      model_.hasher->Compress(chunk_->tokens, chunk_->image, ids));
-  const size_t count = tokens() * config_.engram.columns();
-  engram_rows_of_.clear();
-  for (EngramLayer& layer : engram_) {
-    engram_rows_of_.emplace_back(layer.rows.data(), count);
-  }
-  model_.hasher->Hash(ids, &next_history_, engram_rows_of_);
-  for (size_t i = 0; i < engram_.size(); ++i) {
-    engram_[i].ticket = model_.store->Submit({.table = i,
-                                              .rows = engram_rows_of_[i],
-                                              .out = engram_[i].values.data()});
-  }
-  engram_stats_.engram_rows += count * engram_.size();
-  return Status::Ok();
+      engram_->Begin(chunk_->tokens, chunk_->image, state_->history));
+  if (chunk_->next_tokens.empty()) return Status::Ok();
+  return engram_->Ahead(chunk_->next_tokens, chunk_->next_image,
+                        engram_->after());
 }
 
-Status Forward::WaitEngramRows(size_t index) {
-  const auto start = std::chrono::steady_clock::now();
-  engram::LookupStats lookup;
-  const Status status =
-      model_.store->Wait(std::exchange(engram_[index].ticket, 0), &lookup);
-  engram_stats_.engram_wait_seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-          .count();
-  engram_stats_.engram_rows_read += lookup.rows_read;
-  engram_stats_.engram_bytes_read += lookup.bytes_read;
-  return status;
+void Forward::Prefetch(std::span<const int32_t> tokens,
+                       std::span<const uint8_t> image,
+                       const SequenceState& state) {
+  // A token that does not exist is reported when its chunk is run.
+  if (engram_) (void)engram_->Ahead(tokens, image, state.history);
 }
 
-void Forward::CancelEngramRows() {
-  for (EngramLayer& layer : engram_) {
-    if (layer.ticket != 0) model_.store->Cancel(layer.ticket);
-    layer.ticket = 0;
-  }
+void Forward::CancelPrefetch() {
+  if (engram_) engram_->Cancel();
+}
+
+SessionStats Forward::engram_stats() const {
+  return engram_ ? engram_->stats() : SessionStats();
 }
 
 // --- Mixture of experts -----------------------------------------------------
@@ -217,7 +193,10 @@ void Forward::Commit() {
   state.image.insert(state.image.end(), chunk_->image.begin(),
                      chunk_->image.end());
   state.position += tokens();
-  state.history = next_history_;
+  if (engram_) {
+    engram_->End();
+    state.history = engram_->after();
+  }
   state.logits.clear();
   if (chunk_->logits != LogitsWanted::kNone) {
     state.logits.assign(last_logits_, last_logits_ + config_.vocab_size);

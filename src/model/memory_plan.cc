@@ -6,6 +6,7 @@
 #include "ecphory/session.h"
 #include "engram/hasher.h"
 #include "model/caches.h"
+#include "model/engram_fetch.h"
 #include "tensor/row_codec.h"
 
 namespace ecphory {
@@ -30,7 +31,8 @@ uint64_t OpenRows(const ModelConfig& c, uint32_t source, uint32_t chunk) {
   return uint64_t{chunk} + largest;
 }
 
-// fp32 values of one token's activations (the scratch of forward.h).
+// fp32 values of one token's activations (the scratch of forward.h), the
+// values of Engram rows apart.
 uint64_t TokenValues(const ModelConfig& c) {
   const uint64_t dim = c.hidden_size, d = c.head_dim, streams = c.hc_mult;
   uint64_t values = 2 * streams * dim + 4 * dim;  // streams, x, y, hidden
@@ -40,10 +42,15 @@ uint64_t TokenValues(const ModelConfig& c) {
   values += c.n_experts + 2 * uint64_t{c.n_experts_per_token};
   values += uint64_t{c.n_experts_per_token} * c.expert_dim * 2;
   if (!c.engram.enabled()) return values;
-  const uint64_t row_values = uint64_t{c.engram.columns()} * c.engram.head_dim;
   values += (streams + 1) * dim;
-  return values + c.engram.layer_ids.size() *
-                      (row_values + 2 * uint64_t{c.engram.columns()});
+  return values + c.engram.layer_ids.size() * 2 * uint64_t{c.engram.columns()};
+}
+
+uint64_t EngramBytes(const ModelConfig& c, uint32_t chunk) {
+  if (!c.engram.enabled()) return 0;
+  return EngramFetch::BufferBytes(
+      c.engram.layer_ids.size(),
+      uint64_t{c.engram.columns()} * c.engram.head_dim, chunk);
 }
 
 }  // namespace
@@ -79,7 +86,8 @@ uint64_t StateBytes(const ModelConfig& c, uint32_t context, uint32_t chunk) {
 uint64_t ScratchBytes(const ModelConfig& c, uint32_t context, uint32_t chunk) {
   const uint64_t scores = c.kv_source_layer_ids.empty() ? 0 : uint64_t{context};
   return sizeof(float) *
-         (TokenValues(c) * chunk + scores + uint64_t{c.vocab_size});
+             (TokenValues(c) * chunk + scores + uint64_t{c.vocab_size}) +
+         EngramBytes(c, chunk);
 }
 
 MemoryPlan PlanMemory(const ModelConfig& c, uint32_t context, uint32_t chunk) {

@@ -31,10 +31,18 @@ Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
   ECPHORY_ASSIGN_OR_RETURN(impl->hasher, MakeHasher(impl->source));
   ECPHORY_ASSIGN_OR_RETURN(std::vector<engram::TableSource> tables,
                            EngramTables(impl->source));
-  ECPHORY_ASSIGN_OR_RETURN(
-      impl->store,
-      engram::Store::Open(std::move(tables),
-                          {.io_threads = options.engram_io_threads}));
+  engram::StoreOptions store;
+  ECPHORY_ASSIGN_OR_RETURN(store.io, ParseIoMode(options.engram_io));
+  store.io_threads = options.engram_io_threads;
+  store.queue_depth = options.engram_queue_depth;
+  store.cache_bytes = options.engram_cache_bytes;
+  ECPHORY_ASSIGN_OR_RETURN(impl->store,
+                           engram::Store::Open(std::move(tables), store));
+  const engram::IoReport& io = impl->store->io();
+  impl->engram_io = {.mode = IoModeName(io.mode),
+                     .direct = io.direct,
+                     .fallback = io.fallback,
+                     .reason = io.reason};
   return Status::Ok();
 }
 
@@ -138,6 +146,8 @@ const char* Model::backend() const { return impl_->backend.c_str(); }
 uint32_t Model::threads() const {
   return static_cast<uint32_t>(impl_->pool->threads());
 }
+
+const EngramIoFacts& Model::engram_io() const { return impl_->engram_io; }
 
 std::span<const int32_t> Model::token_map() const {
   if (!impl_->hasher) return {};

@@ -23,6 +23,7 @@ struct Model::Impl {
   Weights weights;
   std::optional<engram::Hasher> hasher;
   std::unique_ptr<engram::Store> store;
+  EngramIoFacts engram_io;
   std::unique_ptr<ThreadPool> pool;
   std::string backend;
   ForwardModel forward;  // points into the members above

@@ -49,10 +49,15 @@ struct Session::Impl {
         forward(model->impl().forward, options) {}
 
   const ModelConfig& config() const { return model->config(); }
+  // Tokens of the pass that begins at `first`; 0 at the end.
+  size_t ChunkAt(std::span<const int32_t> tokens, size_t first) const {
+    return std::min<size_t>(options.chunk, tokens.size() - first);
+  }
 
   Status CheckTokens(std::span<const int32_t> tokens,
                      const AppendOptions& append) const;
-  Status RunChunk(std::span<const int32_t> tokens, size_t first, bool last,
+  Status RunChunk(std::span<const int32_t> tokens,
+                  std::span<const uint8_t> image, size_t first,
                   const AppendOptions& append);
   Status RebuildHistory();
 
@@ -98,17 +103,20 @@ Status Session::Impl::CheckTokens(std::span<const int32_t> tokens,
   return Status::Ok();
 }
 
-Status Session::Impl::RunChunk(std::span<const int32_t> tokens, size_t first,
-                               bool last, const AppendOptions& append) {
-  std::span<const uint8_t> mask = append.image_mask;
-  if (!mask.empty()) mask = mask.subspan(first, tokens.size());
-  const std::vector<uint8_t> image = ImagePositions(config(), tokens, mask);
-  ForwardChunk chunk{.tokens = tokens,
-                     .image = image,
+// The pass that begins at token `first` of an Append.
+Status Session::Impl::RunChunk(std::span<const int32_t> tokens,
+                               std::span<const uint8_t> image, size_t first,
+                               const AppendOptions& append) {
+  const size_t count = ChunkAt(tokens, first), end = first + count;
+  const size_t next = ChunkAt(tokens, end);
+  ForwardChunk chunk{.tokens = tokens.subspan(first, count),
+                     .image = image.subspan(first, count),
+                     .next_tokens = tokens.subspan(end, next),
+                     .next_image = image.subspan(end, next),
                      .logits = append.logits,
                      .on_logits = {},
                      .observer = append.observer};
-  if (append.logits == LogitsWanted::kLast && !last) {
+  if (append.logits == LogitsWanted::kLast && next > 0) {
     chunk.logits = LogitsWanted::kNone;
   }
   if (append.on_logits) {
@@ -124,25 +132,47 @@ Status Session::Append(std::span<const int32_t> tokens,
                        const AppendOptions& options) {
   Impl& impl = *impl_;
   ECPHORY_RETURN_IF_ERROR(impl.CheckTokens(tokens, options));
-  Status status;
-  for (size_t first = 0; first < tokens.size() && status.ok();) {
+  const std::vector<uint8_t> image =
+      ImagePositions(impl.config(), tokens, options.image_mask);
+  for (size_t first = 0; first < tokens.size();) {
     if (options.cancel != nullptr && options.cancel->load()) {
+      impl.forward.CancelPrefetch();
       return Cancelled("stopped after %zu of %zu tokens", first, tokens.size());
     }
-    const size_t count =
-        std::min<size_t>(impl.options.chunk, tokens.size() - first);
-    status = impl.RunChunk(tokens.subspan(first, count), first,
-                           first + count == tokens.size(), options);
-    if (status.ok()) impl.tokens_run += count;
+    ECPHORY_RETURN_IF_ERROR(impl.RunChunk(tokens, image, first, options));
+    const size_t count = impl.ChunkAt(tokens, first);
+    impl.tokens_run += count;
     first += count;
+    if (options.on_progress) options.on_progress(first);
   }
-  return status;
+  return Status::Ok();
+}
+
+void Session::Prefetch(std::span<const int32_t> tokens) {
+  const std::span<const int32_t> chunk =
+      tokens.first(impl_->ChunkAt(tokens, 0));
+  if (chunk.empty()) return;
+  impl_->forward.Prefetch(chunk, ImagePositions(impl_->config(), chunk, {}),
+                          impl_->state);
 }
 
 std::span<const float> Session::logits() const { return impl_->state.logits; }
 uint64_t Session::position() const { return impl_->state.position; }
 uint64_t Session::context() const { return impl_->state.context; }
 std::span<const int32_t> Session::tokens() const { return impl_->state.tokens; }
+
+SessionStats& SessionStats::operator-=(const SessionStats& earlier) {
+  tokens -= earlier.tokens;
+  engram_rows -= earlier.engram_rows;
+  engram_rows_read -= earlier.engram_rows_read;
+  engram_cache_hits -= earlier.engram_cache_hits;
+  engram_bytes_read -= earlier.engram_bytes_read;
+  engram_read_seconds -= earlier.engram_read_seconds;
+  engram_wait_seconds -= earlier.engram_wait_seconds;
+  engram_token_wait -= earlier.engram_token_wait;
+  engram_token_read -= earlier.engram_token_read;
+  return *this;
+}
 
 SessionStats Session::stats() const {
   SessionStats stats = impl_->forward.engram_stats();
@@ -170,6 +200,7 @@ Status Session::Truncate(uint64_t position) {
         "over at 0)",
         Ull(position), Ull(earliest));
   }
+  impl_->forward.CancelPrefetch();
   state.TruncateTo(position);
   return impl_->RebuildHistory();
 }
@@ -198,6 +229,7 @@ Result<std::vector<uint8_t>> Session::Snapshot() const {
 Status Session::Restore(std::span<const uint8_t> snapshot) {
   ECPHORY_RETURN_IF_ERROR(
       DecodeSnapshot(impl_->config(), snapshot, &impl_->state));
+  impl_->forward.CancelPrefetch();
   return impl_->RebuildHistory();
 }
 

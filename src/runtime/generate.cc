@@ -20,16 +20,6 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-SessionStats Difference(const SessionStats& now, const SessionStats& before) {
-  SessionStats d;
-  d.tokens = now.tokens - before.tokens;
-  d.engram_rows = now.engram_rows - before.engram_rows;
-  d.engram_rows_read = now.engram_rows_read - before.engram_rows_read;
-  d.engram_bytes_read = now.engram_bytes_read - before.engram_bytes_read;
-  d.engram_wait_seconds = now.engram_wait_seconds - before.engram_wait_seconds;
-  return d;
-}
-
 // A stop text that begins inside a character could split one on the way out.
 bool BeginsInsideCharacter(const std::string& text) {
   return (static_cast<unsigned char>(text[0]) & 0xC0) == 0x80;
@@ -76,7 +66,8 @@ class Generation {
   bool IsEos(int32_t id) const {
     return options_.stop_at_eos && id == tokenizer_.eos_id();
   }
-  Status Append(std::span<const int32_t> tokens, LogitsWanted logits);
+  Status AppendToken(int32_t id);
+  void Prefetch(int32_t id);
 
   Session& session_;
   const Tokenizer& tokenizer_;
@@ -88,29 +79,31 @@ class Generation {
   GenerateResult result_;
 };
 
-Status Generation::Append(std::span<const int32_t> tokens,
-                          LogitsWanted logits) {
+Status Generation::AppendPrompt(std::span<const int32_t> prompt) {
   AppendOptions append;
-  append.logits = logits;
   append.cancel = options_.cancel;
-  return session_.Append(tokens, append);
+  size_t reported = 0;
+  append.on_progress = [&](size_t done) {
+    if (!options_.on_prompt_progress) return;
+    if (done - reported < kProgressTokens && done < prompt.size()) return;
+    reported = done;
+    options_.on_prompt_progress(done, prompt.size());
+  };
+  return session_.Append(prompt, append);
 }
 
-Status Generation::AppendPrompt(std::span<const int32_t> prompt) {
-  const size_t step =
-      options_.on_prompt_progress ? kProgressTokens : prompt.size();
-  for (size_t done = 0; done < prompt.size();) {
-    const size_t count = std::min(step, prompt.size() - done);
-    const bool last = done + count == prompt.size();
-    ECPHORY_RETURN_IF_ERROR(
-        Append(prompt.subspan(done, count),
-               last ? LogitsWanted::kLast : LogitsWanted::kNone));
-    done += count;
-    if (options_.on_prompt_progress) {
-      options_.on_prompt_progress(done, prompt.size());
-    }
-  }
-  return {};
+Status Generation::AppendToken(int32_t id) {
+  AppendOptions append;
+  append.cancel = options_.cancel;
+  return session_.Append({&id, 1}, append);
+}
+
+// The token's Engram rows are on their way while its text is shown.
+void Generation::Prefetch(int32_t id) {
+  const bool last = IsEos(id) ||
+                    result_.tokens.size() + 1 >= options_.max_tokens ||
+                    session_.position() >= session_.context();
+  if (!last) session_.Prefetch({&id, 1});
 }
 
 void Generation::Emit(const std::string& text) {
@@ -147,6 +140,7 @@ Status Generation::SampleUntilStopped() {
     ECPHORY_ASSIGN_OR_RETURN(
         const int32_t id,
         sampler_.Sample(session_.logits(), session_.tokens()));
+    Prefetch(id);
     if (Take(id)) return {};
     if (Cancelled()) {
       result_.reason = StopReason::kCancelled;
@@ -156,7 +150,7 @@ Status Generation::SampleUntilStopped() {
       result_.reason = StopReason::kContext;
       return {};
     }
-    ECPHORY_RETURN_IF_ERROR(Append({&id, 1}, LogitsWanted::kLast));
+    ECPHORY_RETURN_IF_ERROR(AppendToken(id));
   }
 }
 
@@ -173,7 +167,8 @@ Result<GenerateResult> Generation::Run(std::span<const int32_t> prompt) {
   ECPHORY_RETURN_IF_ERROR(status);
   Emit(stops_.Push(decoder_.Finish()));
   Emit(stops_.Finish());
-  result_.stats = Difference(session_.stats(), before);
+  result_.stats = session_.stats();
+  result_.stats -= before;
   return std::move(result_);
 }
 

@@ -1,0 +1,121 @@
+// The memory's rows for one sequence: asked for as soon as token ids are known,
+// handed to the layers block by block.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ecphory/session.h"
+#include "engram/hasher.h"
+#include "engram/store.h"
+#include "model/caches.h"
+
+namespace ecphory {
+
+// Rows of up to two chunks are under way: those of the chunk being computed and
+// those of the one after it. Which rows a chunk needs follows from its
+// compressed ids and the history before it, so that rows read early are taken
+// when both are the same, whatever happened in between, and dropped when not.
+//
+// Bounded: two chunks of bf16 values, and one block in fp32. Allocates nothing
+// per call. Not thread-safe.
+class EngramFetch {
+ public:
+  // Tokens of one ticket: few enough that the first layer starts early, many
+  // enough that the store's bookkeeping is noise.
+  static constexpr size_t kBlock = 64;
+  // Tokens handed out together when they are there: as many as one unpacking
+  // of the projection's weights serves.
+  static constexpr size_t kMaxTaken = 128;
+
+  // Bytes of row values held for chunks of `chunk` tokens, the ones in use and
+  // the ones read ahead; `values`: of one token in one of `layers` layers.
+  static constexpr uint64_t BufferBytes(uint64_t layers, uint64_t values,
+                                        uint64_t chunk) {
+    return 2 * layers * chunk * values * sizeof(uint16_t) +
+           std::min<uint64_t>(chunk, kMaxTaken) * values * sizeof(float);
+  }
+
+  // For chunks of at most `chunk` tokens.
+  EngramFetch(const engram::Hasher& hasher, engram::Store& store, size_t chunk);
+  ~EngramFetch();  // cancels
+  EngramFetch(const EngramFetch&) = delete;
+  EngramFetch& operator=(const EngramFetch&) = delete;
+
+  // Asks for the rows of `tokens` that will follow `before`; what was asked for
+  // ahead and not begun is dropped. `image`: [tokens], 1 = image position.
+  Status Ahead(std::span<const int32_t> tokens, std::span<const uint8_t> image,
+               const engram::History& before);
+  // The same tokens become the current chunk, from which Take() hands out.
+  Status Begin(std::span<const int32_t> tokens, std::span<const uint8_t> image,
+               const engram::History& before);
+  // History behind the current chunk.
+  const engram::History& after() const { return current_->after; }
+
+  // Values of some tokens.
+  struct Rows {
+    const float* values = nullptr;  // [tokens, columns * row values]
+    size_t tokens = 0;
+  };
+  // Waits for the rows of the current chunk's token `first` in Engram layer
+  // `index` and gives those of as many tokens as have come, 1 to kMaxTaken;
+  // valid until the next call. Calls go through a layer's tokens in order. An
+  // error names table and row.
+  Result<Rows> Take(size_t index, size_t first);
+
+  // The current chunk is done: its times are counted.
+  void End();
+  // Drops everything under way.
+  void Cancel();
+
+  // The Engram part of a session's counters.
+  const SessionStats& stats() const { return stats_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Chunk {
+    std::vector<int32_t> ids;  // compressed
+    engram::History before;
+    engram::History after;
+    std::vector<engram::Ticket> tickets;  // [layers, blocks]; 0 = none
+    LazyBytes values;  // bf16 [layers, chunk, columns * row values]
+    Clock::time_point submitted;
+  };
+
+  size_t layers() const { return rows_.size(); }
+  static size_t Blocks(const Chunk& chunk);
+  uint16_t* Values(Chunk& chunk, size_t index, size_t token) const;
+  bool IsFor(const Chunk& chunk, const engram::History& before) const;
+  void Submit(const engram::History& before, Chunk* chunk);
+  void CancelChunk(Chunk* chunk);
+  Status Wait(size_t index, size_t block);
+  void CountRead(const engram::LookupStats& lookup);
+
+  const engram::Hasher& hasher_;
+  engram::Store& store_;
+  const size_t chunk_;
+  const size_t columns_;
+  size_t values_per_token_ = 0;  // of one layer
+
+  Chunk chunks_[2];
+  Chunk* current_ = &chunks_[0];
+  Chunk* ahead_ = &chunks_[1];
+
+  std::vector<int32_t> ids_;                     // [chunk]
+  std::vector<std::vector<uint64_t>> rows_;      // [layers][chunk, columns]
+  std::vector<std::span<uint64_t>> rows_views_;  // of rows_
+  std::vector<engram::LookupRequest> requests_;  // [layers, blocks]
+  std::vector<float> taken_;  // [kMaxTaken, columns * row values]
+
+  SessionStats stats_;
+  double chunk_wait_ = 0;  // of the current chunk, seconds
+  double chunk_read_ = 0;  // submission to last row
+  Clock::time_point read_until_;
+};
+
+}  // namespace ecphory
