@@ -31,14 +31,13 @@ TEST(DurationHistogram, QuantilesAreThoseOfTheSortedDurations) {
   std::vector<double> durations;
   DurationHistogram histogram;
   for (int i = 0; i < 10000; ++i) {
-    durations.push_back(1e-6 * std::exp2(static_cast<double>(rng() % 1000) /
-                                         100));
+    durations.push_back(1e-6 *
+                        std::exp2(static_cast<double>(rng() % 1000) / 100));
     histogram.Add(durations.back());
   }
   std::sort(durations.begin(), durations.end());
   for (const double q : {0.1, 0.5, 0.95, 0.99}) {
-    const double exact =
-        durations[static_cast<size_t>(q * 10000) - 1];
+    const double exact = durations[static_cast<size_t>(q * 10000) - 1];
     EXPECT_GE(histogram.Quantile(q), exact) << q;
     EXPECT_LE(histogram.Quantile(q), exact * (1 + 1.0 / 16)) << q;
   }

@@ -21,8 +21,8 @@ uint32_t ParseInteger(const std::string& flag, const std::string& text,
 // Whole number in [min, max].
 CLI::Option* AddInteger(CLI::App& app, const std::string& flag, uint32_t* value,
                         uint32_t min, uint32_t max, const std::string& help);
-// Bytes: a whole number with K, M, G or T (powers of 1024) behind it or nothing,
-// at most `max`.
+// Bytes: a whole number with K, M, G or T (powers of 1024) behind it or
+// nothing, at most `max`.
 CLI::Option* AddBytes(CLI::App& app, const std::string& flag, uint64_t* value,
                       uint64_t max, const std::string& help);
 CLI::Option* AddSeed(CLI::App& app, const std::string& flag, uint64_t* value,

@@ -20,9 +20,9 @@ double GeneratedPerSecond(const GenerateResult& result) {
 
 // "0.1 ms exposed of 4.2 ms reading (p99 12 us a token)".
 std::string WaitText(const SessionStats& stats) {
-  std::string text = Format("%.1f ms exposed of %.1f ms reading",
-                            1e3 * stats.engram_wait_seconds,
-                            1e3 * stats.engram_read_seconds);
+  std::string text =
+      Format("%.1f ms exposed of %.1f ms reading",
+             1e3 * stats.engram_wait_seconds, 1e3 * stats.engram_read_seconds);
   if (stats.engram_token_wait.count() > 0) {
     text += Format(" (p99 %.0f us a token)",
                    1e6 * stats.engram_token_wait.Quantile(0.99));
@@ -79,37 +79,38 @@ std::string RunFacts::ToLine() const {
 Json RunFacts::ToJson() const {
   const MemoryUse use = memory.Use();
   const SessionStats& stats = result.stats;
-  return Json{{"text", result.text},
-              {"tokens", result.tokens},
-              {"stop_reason", StopReasonName(result.reason)},
-              {"model", model->info().path},
-              {"backend", model->backend()},
-              {"threads", model->threads()},
-              {"seed", seed},
-              {"prompt",
-               {{"tokens", result.prompt_tokens},
-                {"seconds", result.prompt_seconds},
-                {"tokens_per_second",
-                 PerSecond(result.prompt_tokens, result.prompt_seconds)}}},
-              {"generation",
-               {{"tokens", result.tokens.size()},
-                {"seconds", result.generate_seconds},
-                {"tokens_per_second", GeneratedPerSecond(result)}}},
-              {"start_to_first_token_seconds", start_to_first_token},
-              {"engram",
-               {{"rows", stats.engram_rows},
-                {"rows_read", stats.engram_rows_read},
-                {"cache_hits", stats.engram_cache_hits},
-                {"bytes_read", stats.engram_bytes_read},
-                {"read_seconds", stats.engram_read_seconds},
-                {"wait_seconds", stats.engram_wait_seconds},
-                {"token_read_seconds", PercentilesJson(stats.engram_token_read)},
-                {"token_wait_seconds", PercentilesJson(stats.engram_token_wait)},
-                {"io", EngramIoJson(*model)}}},
-              {"memory",
-               {{"peak_resident_bytes", use.peak_bytes},
-                {"anonymous_bytes", use.anonymous_bytes},
-                {"mapped_file_bytes", use.file_bytes}}}};
+  return Json{
+      {"text", result.text},
+      {"tokens", result.tokens},
+      {"stop_reason", StopReasonName(result.reason)},
+      {"model", model->info().path},
+      {"backend", model->backend()},
+      {"threads", model->threads()},
+      {"seed", seed},
+      {"prompt",
+       {{"tokens", result.prompt_tokens},
+        {"seconds", result.prompt_seconds},
+        {"tokens_per_second",
+         PerSecond(result.prompt_tokens, result.prompt_seconds)}}},
+      {"generation",
+       {{"tokens", result.tokens.size()},
+        {"seconds", result.generate_seconds},
+        {"tokens_per_second", GeneratedPerSecond(result)}}},
+      {"start_to_first_token_seconds", start_to_first_token},
+      {"engram",
+       {{"rows", stats.engram_rows},
+        {"rows_read", stats.engram_rows_read},
+        {"cache_hits", stats.engram_cache_hits},
+        {"bytes_read", stats.engram_bytes_read},
+        {"read_seconds", stats.engram_read_seconds},
+        {"wait_seconds", stats.engram_wait_seconds},
+        {"token_read_seconds", PercentilesJson(stats.engram_token_read)},
+        {"token_wait_seconds", PercentilesJson(stats.engram_token_wait)},
+        {"io", EngramIoJson(*model)}}},
+      {"memory",
+       {{"peak_resident_bytes", use.peak_bytes},
+        {"anonymous_bytes", use.anonymous_bytes},
+        {"mapped_file_bytes", use.file_bytes}}}};
 }
 
 }  // namespace ecphory::cli

@@ -97,8 +97,8 @@ void EngramFetch::Submit(const engram::History& before, Chunk* chunk) {
     for (size_t first = 0; first < tokens; first += kBlock) {
       const size_t count = std::min(kBlock, tokens - first);
       requests_.push_back({.table = index,
-                           .rows = rows_views_[index].subspan(
-                               first * columns_, count * columns_),
+                           .rows = rows_views_[index].subspan(first * columns_,
+                                                              count * columns_),
                            .out = Values(*chunk, index, first),
                            .format = engram::RowFormat::kBf16});
     }
@@ -144,9 +144,9 @@ void EngramFetch::CountRead(const engram::LookupStats& lookup) {
   chunk_read_ = std::max(chunk_read_, lookup.read_seconds);
   const Clock::time_point begin = std::max(current_->submitted, read_until_);
   const Clock::time_point end =
-      current_->submitted + std::chrono::duration_cast<Clock::duration>(
-                                std::chrono::duration<double>(
-                                    lookup.read_seconds));
+      current_->submitted +
+      std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double>(lookup.read_seconds));
   if (end <= begin) return;
   stats_.engram_read_seconds += Seconds(end - begin);
   read_until_ = end;

@@ -67,8 +67,8 @@ class Forward {
 
   // Asks for the Engram rows of the chunk that is to be run next. Guessing
   // wrong costs reads and nothing else.
-  void Prefetch(std::span<const int32_t> tokens,
-                std::span<const uint8_t> image, const SequenceState& state);
+  void Prefetch(std::span<const int32_t> tokens, std::span<const uint8_t> image,
+                const SequenceState& state);
   // Drops what was asked for ahead.
   void CancelPrefetch();
 

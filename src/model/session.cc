@@ -120,9 +120,9 @@ Status Session::Impl::RunChunk(std::span<const int32_t> tokens,
     chunk.logits = LogitsWanted::kNone;
   }
   if (append.on_logits) {
-    chunk.on_logits = [&](size_t at, size_t count,
+    chunk.on_logits = [&](size_t at, size_t rows,
                           std::span<const float> logits) {
-      return append.on_logits(first + at, count, logits);
+      return append.on_logits(first + at, rows, logits);
     };
   }
   return forward.Run(chunk, &state);
