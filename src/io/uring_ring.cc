@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "io/file.h"
+#include "io/small_text.h"
 
 namespace ecphory {
 
@@ -15,9 +15,8 @@ namespace {
 
 // Linux 6.6: who may use io_uring. Empty where the kernel has no such switch.
 std::string DisabledSwitch() {
-  const auto text = ReadWholeFile("/proc/sys/kernel/io_uring_disabled", 64);
-  if (!text.ok()) return "";
-  return text->substr(0, text->find('\n'));
+  const auto text = ReadSmallText("/proc/sys/kernel/io_uring_disabled");
+  return text.value_or("");
 }
 
 Status Denied() {
