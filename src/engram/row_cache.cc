@@ -140,22 +140,22 @@ RowCache::Place RowCache::PlaceOf(const Pool& pool, uint64_t key) {
       static_cast<uint64_t>((static_cast<Uint128>(hash) * pool.sets) >> 64);
   return {key,
           reinterpret_cast<RowCacheSet*>(pool.memory + set * pool.set_bytes),
-          static_cast<uint16_t>(hash), static_cast<uint8_t>(hash >> 16)};
+          static_cast<uint16_t>(hash)};
 }
 
 uint8_t* RowCache::Slot(const Pool& pool, const Place& place, size_t way) {
   return reinterpret_cast<uint8_t*>(place.set + 1) + way * pool.slot_bytes;
 }
 
-int RowCache::Way(const Pool& pool, const Place& place) {
+size_t RowCache::Way(const Pool& pool, const Place& place) {
   for (uint32_t mask = place.set->Match(place.tag); mask != 0;
        mask &= mask - 1) {
     const auto way = static_cast<size_t>(std::countr_zero(mask));
     if (place.set->Holds(way) && HasKey(Slot(pool, place, way), place.key)) {
-      return static_cast<int>(way);
+      return way;
     }
   }
-  return -1;
+  return RowCacheSet::kNone;
 }
 
 // Fetches the first row that may be the one looked for; nearly always it is.
@@ -171,33 +171,27 @@ void RowCache::PrefetchRow(const Pool& pool, const Place& place) {
 
 bool RowCache::FindAt(const Pool& pool, const Place& place, uint8_t* out) {
   place.set->Lock();
-  const int way = Way(pool, place);
-  if (way < 0) {
-    place.set->Miss(place.sketch);
-  } else {
-    place.set->Hit(static_cast<size_t>(way));
-    std::memcpy(out, Slot(pool, place, static_cast<size_t>(way)) + kKeyBytes,
-                pool.row_bytes);
+  const size_t way = Way(pool, place);
+  const bool hit = way != RowCacheSet::kNone;
+  if (hit) {
+    place.set->Hit(way);
+    std::memcpy(out, Slot(pool, place, way) + kKeyBytes, pool.row_bytes);
   }
   place.set->Unlock();
-  return way >= 0;
+  return hit;
 }
 
 RowCache::Outcome RowCache::InsertAt(const Pool& pool, const Place& place,
                                      const uint8_t* bytes) {
   place.set->Lock();
   Outcome outcome = Outcome::kPresent;
-  if (Way(pool, place) < 0) {
+  if (Way(pool, place) == RowCacheSet::kNone) {
     bool evicted;
-    const int way = place.set->Admit(place.tag, place.sketch, &evicted);
-    if (way < 0) {
-      outcome = Outcome::kRefused;
-    } else {
-      outcome = evicted ? Outcome::kReplaced : Outcome::kInserted;
-      uint8_t* slot = Slot(pool, place, static_cast<size_t>(way));
-      std::memcpy(slot, &place.key, kKeyBytes);
-      std::memcpy(slot + kKeyBytes, bytes, pool.row_bytes);
-    }
+    const size_t way = place.set->Admit(place.tag, &evicted);
+    outcome = evicted ? Outcome::kReplaced : Outcome::kInserted;
+    uint8_t* slot = Slot(pool, place, way);
+    std::memcpy(slot, &place.key, kKeyBytes);
+    std::memcpy(slot + kKeyBytes, bytes, pool.row_bytes);
   }
   place.set->Unlock();
   return outcome;
@@ -240,25 +234,23 @@ size_t RowCache::FindBatch(size_t table, std::span<const uint64_t> rows,
   return hits;
 }
 
-bool RowCache::Insert(size_t table, uint64_t row, const uint8_t* bytes) {
-  return InsertBatch(table, {&row, 1}, bytes) != 0;
+void RowCache::Insert(size_t table, uint64_t row, const uint8_t* bytes) {
+  InsertBatch(table, {&row, 1}, bytes);
 }
 
-size_t RowCache::InsertBatch(size_t table, std::span<const uint64_t> rows,
-                             const uint8_t* bytes) {
+void RowCache::InsertBatch(size_t table, std::span<const uint64_t> rows,
+                           const uint8_t* bytes) {
   const Pool& pool = PoolOf(table);
-  if (pool.sets == 0) return 0;
-  std::array<uint64_t, 4> outcomes{};
+  if (pool.sets == 0) return;
+  uint64_t inserted = 0, evicted = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Place place = PlaceOf(pool, table_first_[table] + rows[i]);
-    ++outcomes[static_cast<size_t>(
-        InsertAt(pool, place, bytes + i * pool.row_bytes))];
+    const Outcome outcome = InsertAt(pool, place, bytes + i * pool.row_bytes);
+    inserted += outcome != Outcome::kPresent ? 1 : 0;
+    evicted += outcome == Outcome::kReplaced ? 1 : 0;
   }
-  const auto of = [&](Outcome o) { return outcomes[static_cast<size_t>(o)]; };
-  Count(&counters_.inserted, of(Outcome::kInserted) + of(Outcome::kReplaced));
-  Count(&counters_.evicted, of(Outcome::kReplaced));
-  Count(&counters_.refused, of(Outcome::kRefused));
-  return rows.size() - of(Outcome::kRefused);
+  Count(&counters_.inserted, inserted);
+  Count(&counters_.evicted, evicted);
 }
 
 // Fresh pages are zero bytes: empty sets.
@@ -271,8 +263,7 @@ RowCacheStats RowCache::stats() const {
     return counter.load(std::memory_order_relaxed);
   };
   return {value(counters_.hits), value(counters_.misses),
-          value(counters_.inserted), value(counters_.refused),
-          value(counters_.evicted)};
+          value(counters_.inserted), value(counters_.evicted)};
 }
 
 }  // namespace ecphory::engram

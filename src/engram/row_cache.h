@@ -1,9 +1,8 @@
 // Rows of the tables kept in memory, byte for byte as they are on disk.
 //
 // A set-associative cache: a row's hash picks a set of 16 places, and the set
-// decides alone what to keep. The policy is docs/engram-cache.md's: a row that
-// finds its set full enters when it was asked for at least as often, lately, as
-// the row that would leave.
+// decides alone what to keep (row_cache_set.h). docs/engram-cache.md has the
+// study that chose the policy and what a user gains per megabyte.
 #pragma once
 
 #include <atomic>
@@ -29,7 +28,6 @@ struct RowCacheStats {
   uint64_t hits = 0;
   uint64_t misses = 0;
   uint64_t inserted = 0;  // rows that got a place
-  uint64_t refused = 0;   // rows that were not worth the row they would replace
   uint64_t evicted = 0;   // rows that gave their place to another
 };
 
@@ -48,8 +46,7 @@ class RowCache {
   RowCache(const RowCache&) = delete;
   RowCache& operator=(const RowCache&) = delete;
 
-  // Copies the row to out[row_bytes] if it is there. A miss is remembered: it
-  // is what decides later whether the row is let in. `table` and `row` exist.
+  // Copies the row to out[row_bytes] if it is there. `table` and `row` exist.
   bool Find(size_t table, uint64_t row, uint8_t* out);
   // Many rows of a table at once, faster than one by one: row i to
   // out + i * row_bytes where found[i] becomes 1, else 0. Returns the hits.
@@ -57,15 +54,15 @@ class RowCache {
   size_t FindBatch(size_t table, std::span<const uint64_t> rows, uint8_t* out,
                    uint8_t* found);
 
-  // Offers a row that was read, `bytes` long row_bytes. True when it is kept
-  // (or was there already). Only whole rows that decode may be offered.
-  bool Insert(size_t table, uint64_t row, const uint8_t* bytes);
-  // Row i from bytes + i * row_bytes. Returns how many are kept.
-  size_t InsertBatch(size_t table, std::span<const uint64_t> rows,
-                     const uint8_t* bytes);
+  // Keeps a row that was read: bytes[row_bytes]. It may push out another one.
+  // Only whole rows that decode may be given; a row that is there already is
+  // left as it is.
+  void Insert(size_t table, uint64_t row, const uint8_t* bytes);
+  // Row i from bytes + i * row_bytes.
+  void InsertBatch(size_t table, std::span<const uint64_t> rows,
+                   const uint8_t* bytes);
 
-  // Forgets every row and what was remembered of misses, and gives the memory
-  // back. No other call may be running.
+  // Forgets every row and gives the memory back. No other call may be running.
   void Clear();
 
   uint64_t bytes() const { return bytes_; }  // taken, at most what was given
@@ -87,12 +84,10 @@ class RowCache {
     uint64_t key;
     RowCacheSet* set;
     uint16_t tag;
-    uint8_t sketch;
   };
-  enum class Outcome : uint8_t { kPresent, kInserted, kReplaced, kRefused };
+  enum class Outcome : uint8_t { kPresent, kInserted, kReplaced };
   struct Counters {
-    std::atomic<uint64_t> hits{0}, misses{0}, inserted{0}, refused{0},
-        evicted{0};
+    std::atomic<uint64_t> hits{0}, misses{0}, inserted{0}, evicted{0};
   };
 
   RowCache() = default;
@@ -101,7 +96,7 @@ class RowCache {
   const Pool& PoolOf(size_t table) const { return pools_[table_pool_[table]]; }
   static Place PlaceOf(const Pool& pool, uint64_t key);
   static uint8_t* Slot(const Pool& pool, const Place& place, size_t way);
-  static int Way(const Pool& pool, const Place& place);
+  static size_t Way(const Pool& pool, const Place& place);
   static void PrefetchRow(const Pool& pool, const Place& place);
   static bool FindAt(const Pool& pool, const Place& place, uint8_t* out);
   static Outcome InsertAt(const Pool& pool, const Place& place,
