@@ -18,6 +18,7 @@ void AddEngramCommand(CLI::App& app, Action* action) {
   group->footer(kFooter);
   group->require_subcommand(1);
   AddEngramSynthCommand(*group, action);
+  AddEngramTraceCommand(*group, action);
 }
 
 }  // namespace ecphory::cli

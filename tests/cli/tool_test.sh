@@ -191,6 +191,29 @@ for flags in "--activations bf16" "--no-state-rounding" "--no-engram"; do
   cmp -s all.npy o.npy && fail "$flags changes nothing"
 done
 
+echo "== engram trace"
+trace=(engram trace -m "$model")
+expect 0 'Example' "${trace[@]}" --help
+expect 0 'layer 3' "${trace[@]}" -p hello
+expect 0 'mod .* = row' "${trace[@]}" --tokens 1,2,509,3 --long
+grep -q 'dead: an image position' out || fail "no dead position in the trace"
+expect 0 '"gate"' "${trace[@]}" -p hello --json
+valid_json out "engram trace"
+expect 0 '"streams": 0' "${trace[@]}" -p hello --json --no-gates
+echo "<script>alert(1)</script>" >hostile.txt
+expect 0 'wrote page.html: 26 of 26' "${trace[@]}" -f hostile.txt --html page.html
+grep -q '&lt;script&gt;\|<span[^>]*>&lt;</span>' page.html || fail "no text in the page"
+[ "$(grep -o '<script' page.html | wc -l)" -eq 2 ] || fail "the text is markup"
+expect 0 'wrote page.html: 9 of 26' \
+  "${trace[@]}" -f hostile.txt --limit 9 --no-gates --html page.html
+expect 2 'more than one of -p, -f' "${trace[@]}" -p x --tokens 1
+expect 2 'is also read' "${trace[@]}" -f hostile.txt --html hostile.txt
+expect 2 'limit' "${trace[@]}" -p x --limit 0
+expect 2 'no token to trace' "${trace[@]}" -p ''
+expect 3 'nope' "${trace[@]}" -f nope
+expect 6 '512' "${trace[@]}" --tokens 512
+expect 2 'no Engram memory' engram trace -m "$repository/tests/golden/v41/B" --tokens 1
+
 echo "== convert"
 expect 0 'wrote out.gguf' convert "$model" out.gguf
 expect 0 'gguf' info -m out.gguf
