@@ -19,11 +19,6 @@ int LastAtOrBefore(const std::vector<uint32_t>& ids, uint32_t layer) {
 
 }  // namespace
 
-int EngramConfig::IndexOfLayer(uint32_t layer) const {
-  const auto it = std::find(layer_ids.begin(), layer_ids.end(), layer);
-  return it == layer_ids.end() ? -1 : static_cast<int>(it - layer_ids.begin());
-}
-
 int ModelConfig::KvSourceOf(uint32_t layer) const {
   if (layer >= compress_ratios.size() || compress_ratios[layer] == 0) return -1;
   return LastAtOrBefore(kv_source_layer_ids, layer);

@@ -1,10 +1,13 @@
 // GGUF metadata of architecture `deepseek41` -> ModelConfig.
-#include <charconv>
-#include <optional>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/quote.h"
-#include "model/config_json.h"
+#include "engram/config.h"
+#include "format/gguf_keys.h"
+#include "format/json_keys.h"
 #include "model/config_reader.h"
 #include "model/gguf_source.h"
 
@@ -13,39 +16,6 @@ namespace ecphory {
 namespace {
 
 const std::string kPrefix = "deepseek41.";
-
-class GgufKeySource : public KeySource {
- public:
-  explicit GgufKeySource(const GgufFile& file) : file_(file) {}
-  bool Has(const std::string& key) const override {
-    return file_.Has(kPrefix + key);
-  }
-  std::string Spelling(const std::string& key) const override {
-    return kPrefix + key;
-  }
-  Result<uint64_t> Uint(const std::string& key) const override {
-    return file_.GetUint(kPrefix + key);
-  }
-  Result<int64_t> Int(const std::string& key) const override {
-    return file_.GetInt(kPrefix + key);
-  }
-  Result<double> Float(const std::string& key) const override {
-    return file_.GetFloat(kPrefix + key);
-  }
-  Result<bool> Bool(const std::string& key) const override {
-    return file_.GetBool(kPrefix + key);
-  }
-  Result<std::string> String(const std::string& key) const override {
-    return file_.GetString(kPrefix + key);
-  }
-  Result<std::vector<uint64_t>> UintArray(
-      const std::string& key) const override {
-    return file_.GetUintArray(kPrefix + key);
-  }
-
- private:
-  const GgufFile& file_;
-};
 
 // ---- other architectures and dialects ----
 
@@ -157,83 +127,6 @@ void ReadRopeScaling(FieldReader* f, YarnConfig* yarn) {
   for (const auto& part : parts) f->Required(part.key, part.value);
 }
 
-// Values of a row from the encoding's name, "e4m3_e8m0_32_row264": 33 bytes for
-// every 32 values.
-Result<uint32_t> RowWidth(const std::string& encoding) {
-  const std::string prefix = "e4m3_e8m0_32_row";
-  uint32_t bytes = 0;
-  if (encoding.rfind(prefix, 0) == 0) {
-    const char* end = encoding.data() + encoding.size();
-    const auto parsed =
-        std::from_chars(encoding.data() + prefix.size(), end, bytes);
-    if (parsed.ec != std::errc() || parsed.ptr != end) bytes = 0;
-  }
-  if (bytes == 0 || bytes % 33 != 0) {
-    return Unsupported(
-        "deepseek41.engram.encoding: found %s, expected "
-        "'e4m3_e8m0_32_rowN', N a multiple of 33",
-        Quoted(encoding).c_str());
-  }
-  return bytes / 33 * 32;
-}
-
-// N-gram and head counts, which the numbers' lengths imply.
-Status ShapeFromNumbers(EngramConfig* e) {
-  const size_t layers = e->layer_ids.size();
-  if (e->multipliers.empty() || e->multipliers.size() % layers != 0) {
-    return Corrupt(
-        "deepseek41.engram.multipliers: found %zu, expected as many "
-        "for each of %zu layers",
-        e->multipliers.size(), layers);
-  }
-  const size_t max_ngram = e->multipliers.size() / layers;
-  const size_t columns = e->primes.size() / layers;
-  if (max_ngram < 2 || columns == 0 || e->primes.size() % layers != 0 ||
-      columns % (max_ngram - 1) != 0) {
-    return Corrupt(
-        "deepseek41.engram.primes: found %zu, expected as many for "
-        "each of %zu layers and n-gram sizes 2..%zu",
-        e->primes.size(), layers, max_ngram);
-  }
-  e->max_ngram = static_cast<uint32_t>(max_ngram);
-  e->heads = static_cast<uint32_t>(columns / (max_ngram - 1));
-  return {};
-}
-
-constexpr const char* kEngramKeys[] = {
-    "engram.encoding", "engram.rows",   "engram.compressed_vocab_size",
-    "engram.pad_id",   "engram.primes", "engram.multipliers",
-    "engram.token_map"};
-
-void ReadEngram(FieldReader* f, EngramConfig* e) {
-  bool mentioned = f->source().Has("engram.layer_ids");
-  for (const char* key : kEngramKeys) {
-    mentioned = mentioned || f->source().Has(key);
-  }
-  if (!mentioned) return;
-  f->Required("engram.layer_ids", &e->layer_ids);
-  f->Required("engram.rows", &e->rows);
-  f->Required("engram.compressed_vocab_size", &e->compressed_vocab_size);
-  uint32_t pad = 0;
-  f->Required("engram.pad_id", &pad);
-  e->pad_compressed_id = pad;
-  f->Required("engram.primes", &e->primes);
-  f->Required("engram.multipliers", &e->multipliers);
-  if (!f->source().Has("engram.token_map")) f->Missing("engram.token_map");
-  std::string encoding;
-  f->Required("engram.encoding", &encoding);
-  if (!f->status().ok()) return;
-  if (!e->enabled()) {
-    return f->Keep(
-        Corrupt("deepseek41.engram.layer_ids: empty, but other "
-                "deepseek41.engram keys are given"));
-  }
-  f->Keep(ShapeFromNumbers(e));
-  const Result<uint32_t> width = RowWidth(encoding);
-  f->Keep(width.status());
-  if (width.ok()) e->head_dim = *width;
-}
-
 void ReadTokenIds(const GgufFile& file, FieldReader* f, ModelConfig* c) {
   const struct {
     const char* key;
@@ -273,9 +166,7 @@ Status ReadEmbeddedConfig(const GgufFile& file, const KeySource& stored,
   ReadSpecialTokens(&f, &special);
   if (c->bos_token_id < 0) c->bos_token_id = special.bos_token_id;
   if (c->eos_token_id < 0) c->eos_token_id = special.eos_token_id;
-  if (c->engram.enabled()) {
-    f.Optional("engram_vocab_size", &c->engram.vocab_size);
-  }
+  engram::ReadEmbeddedConfig(&f, &c->engram);
   return f.status().ok() ? Status() : f.status().WithContext(key);
 }
 
@@ -289,7 +180,7 @@ Status NamingFile(const Status& status, const std::string& path) {
 
 Result<ModelConfig> ParseConfigGguf(const GgufFile& file) {
   ECPHORY_RETURN_IF_ERROR(CheckArchitecture(file));
-  const GgufKeySource keys(file);
+  const GgufKeySource keys(file, kPrefix);
   FieldReader fields(keys);
   ModelConfig config;
   config.architecture = "deepseek41";
@@ -298,7 +189,7 @@ Result<ModelConfig> ParseConfigGguf(const GgufFile& file) {
   }
   ReadBackbone(&fields, &config);
   ReadRopeScaling(&fields, &config.yarn);
-  ReadEngram(&fields, &config.engram);
+  engram::ReadGgufConfig(&fields, &config.engram);
   ReadTokenIds(file, &fields, &config);
   Status status = fields.status();
   if (status.ok()) status = ReadEmbeddedConfig(file, keys, &config);

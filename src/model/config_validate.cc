@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "ecphory/config.h"
-#include "engram/layout.h"
+#include "engram/config.h"
+#include "format/field_reader.h"
 #include "ops/hyper_connection.h"
 
 namespace ecphory {
@@ -21,24 +22,8 @@ constexpr uint64_t kMaxVocab = 1u << 30;
 constexpr uint64_t kMaxExperts = 65536;
 constexpr uint64_t kMaxRatio = 128;
 constexpr uint64_t kMaxSinkhornIters = 1000;
-// Rows times bytes per row must stay a file offset.
-constexpr uint64_t kMaxTableRows = uint64_t{1} << 40;
 
 using Ull = unsigned long long;
-
-Status InRange(const char* key, uint64_t value, uint64_t low, uint64_t high) {
-  if (value >= low && value <= high) return {};
-  return Corrupt("%s: found %llu, expected %llu..%llu", key,
-                 static_cast<Ull>(value), static_cast<Ull>(low),
-                 static_cast<Ull>(high));
-}
-
-Status MultipleOf(const char* key, uint64_t value, uint64_t unit,
-                  const char* why) {
-  if (value % unit == 0) return {};
-  return Unsupported("%s: found %llu, expected a multiple of %llu (%s)", key,
-                     static_cast<Ull>(value), static_cast<Ull>(unit), why);
-}
 
 Status PositiveFloat(const char* key, float value) {
   if (std::isfinite(value) && value > 0) return {};
@@ -56,23 +41,6 @@ Status TokenId(const char* key, int32_t id, uint32_t vocab_size) {
   if (id >= -1 && id < static_cast<int64_t>(vocab_size)) return {};
   return Corrupt("%s: found %d, expected an id below vocab_size (%u)", key, id,
                  vocab_size);
-}
-
-Status AscendingLayers(const char* key, const std::vector<uint32_t>& ids,
-                       uint32_t n_layers) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= n_layers) {
-      return Corrupt(
-          "%s: found layer %u, expected ids below "
-          "num_hidden_layers (%u)",
-          key, ids[i], n_layers);
-    }
-    if (i > 0 && ids[i] <= ids[i - 1]) {
-      return Corrupt("%s: found %u after %u, expected ascending ids", key,
-                     ids[i], ids[i - 1]);
-    }
-  }
-  return {};
 }
 
 Status ValidateSizes(const ModelConfig& c) {
@@ -98,14 +66,15 @@ Status ValidateSizes(const ModelConfig& c) {
       {"n_shared_experts", c.n_shared_experts, 64},
   };
   for (const auto& size : sizes) {
-    ECPHORY_RETURN_IF_ERROR(InRange(size.key, size.value, 1, size.high));
+    ECPHORY_RETURN_IF_ERROR(CheckRange(size.key, size.value, 1, size.high));
   }
-  ECPHORY_RETURN_IF_ERROR(MultipleOf("head_dim", c.head_dim, 32,
-                                     "window rows are rounded in blocks"));
-  ECPHORY_RETURN_IF_ERROR(
-      MultipleOf("qk_rope_head_dim", c.rope_dim, 2, "channels turn in pairs"));
-  ECPHORY_RETURN_IF_ERROR(MultipleOf("num_attention_heads", c.n_heads,
-                                     c.o_groups, "o_groups divide the heads"));
+  ECPHORY_RETURN_IF_ERROR(CheckMultiple("head_dim", c.head_dim, 32,
+                                        "window rows are rounded in blocks"));
+  ECPHORY_RETURN_IF_ERROR(CheckMultiple("qk_rope_head_dim", c.rope_dim, 2,
+                                        "channels turn in pairs"));
+  ECPHORY_RETURN_IF_ERROR(CheckMultiple("num_attention_heads", c.n_heads,
+                                        c.o_groups,
+                                        "o_groups divide the heads"));
   return {};
 }
 
@@ -174,12 +143,13 @@ Status ValidateCompressedLayer(const ModelConfig& c, uint32_t layer) {
 
 Status ValidateIndexer(const ModelConfig& c) {
   if (c.index_source_layer_ids.empty()) return {};
-  ECPHORY_RETURN_IF_ERROR(InRange("index_n_heads", c.index_n_heads, 1, 65536));
   ECPHORY_RETURN_IF_ERROR(
-      InRange("index_head_dim", c.index_head_dim, c.rope_dim, 65536));
-  ECPHORY_RETURN_IF_ERROR(InRange("index_topk", c.index_topk, 1, kMaxDim));
-  return MultipleOf("index_head_dim", c.index_head_dim, 32,
-                    "index keys are rounded in blocks");
+      CheckRange("index_n_heads", c.index_n_heads, 1, 65536));
+  ECPHORY_RETURN_IF_ERROR(
+      CheckRange("index_head_dim", c.index_head_dim, c.rope_dim, 65536));
+  ECPHORY_RETURN_IF_ERROR(CheckRange("index_topk", c.index_topk, 1, kMaxDim));
+  return CheckMultiple("index_head_dim", c.index_head_dim, 32,
+                       "index keys are rounded in blocks");
 }
 
 Status ValidateCandidates(const ModelConfig& c) {
@@ -191,10 +161,10 @@ Status ValidateCandidates(const ModelConfig& c) {
         "of index_source_layer_ids",
         layer);
   }
+  ECPHORY_RETURN_IF_ERROR(CheckRange("candidate_topk_blocks",
+                                     c.candidate_topk_blocks, 1, UINT32_MAX));
   ECPHORY_RETURN_IF_ERROR(
-      InRange("candidate_topk_blocks", c.candidate_topk_blocks, 1, UINT32_MAX));
-  ECPHORY_RETURN_IF_ERROR(
-      InRange("candidate_block_size", c.candidate_block_size, 1, kMaxDim));
+      CheckRange("candidate_block_size", c.candidate_block_size, 1, kMaxDim));
   for (const uint32_t later : c.index_source_layer_ids) {
     if (later > static_cast<uint32_t>(layer) &&
         c.compress_ratios[later] != c.compress_ratios[layer]) {
@@ -212,10 +182,10 @@ Status ValidateCompression(const ModelConfig& c) {
     return Corrupt("compress_ratios: found %zu entries, expected %u",
                    c.compress_ratios.size(), c.n_layers);
   }
-  ECPHORY_RETURN_IF_ERROR(AscendingLayers("kv_source_layer_ids",
-                                          c.kv_source_layer_ids, c.n_layers));
-  ECPHORY_RETURN_IF_ERROR(AscendingLayers(
-      "index_source_layer_ids", c.index_source_layer_ids, c.n_layers));
+  ECPHORY_RETURN_IF_ERROR(
+      CheckLayerIds("kv_source_layer_ids", c.kv_source_layer_ids, c.n_layers));
+  ECPHORY_RETURN_IF_ERROR(CheckLayerIds("index_source_layer_ids",
+                                        c.index_source_layer_ids, c.n_layers));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
     ECPHORY_RETURN_IF_ERROR(ValidateCompressedLayer(c, layer));
   }
@@ -228,64 +198,9 @@ Status ValidateHyperConnections(const ModelConfig& c) {
     return Unsupported("hc_mult: found %u streams, expected %zu..%zu",
                        c.hc_mult, kMinStreams, kMaxStreams);
   }
-  ECPHORY_RETURN_IF_ERROR(
-      InRange("hc_sinkhorn_iters", c.hc_sinkhorn_iters, 1, kMaxSinkhornIters));
+  ECPHORY_RETURN_IF_ERROR(CheckRange("hc_sinkhorn_iters", c.hc_sinkhorn_iters,
+                                     1, kMaxSinkhornIters));
   return NonNegativeFloat("hc_eps", c.hc_eps);
-}
-
-// Numbers that GGUF stores and config.json leaves to be derived.
-Status ValidateStoredEngram(const EngramConfig& e) {
-  const size_t layers = e.layer_ids.size();
-  if (!e.primes.empty() && e.primes.size() != layers * e.columns()) {
-    return Corrupt("engram.primes: found %zu, expected %zu (%zu layers x %u)",
-                   e.primes.size(), layers * e.columns(), layers, e.columns());
-  }
-  if (!e.multipliers.empty() && e.multipliers.size() != layers * e.max_ngram) {
-    return Corrupt(
-        "engram.multipliers: found %zu, expected %zu (%zu layers x %u)",
-        e.multipliers.size(), layers * e.max_ngram, layers, e.max_ngram);
-  }
-  if (e.pad_compressed_id < -1 ||
-      e.pad_compressed_id >= static_cast<int64_t>(e.compressed_vocab_size)) {
-    return Corrupt(
-        "engram.pad_id: found %lld, expected an id below "
-        "engram.compressed_vocab_size (%u)",
-        static_cast<long long>(e.pad_compressed_id), e.compressed_vocab_size);
-  }
-  return {};
-}
-
-Status ValidateEngram(const ModelConfig& c) {
-  const EngramConfig& e = c.engram;
-  if (!e.enabled()) {
-    if (e.rows.empty() && e.primes.empty() && e.multipliers.empty()) return {};
-    return Corrupt(
-        "engram_layer_ids: empty, but Engram row counts, primes or "
-        "multipliers are given");
-  }
-  ECPHORY_RETURN_IF_ERROR(
-      AscendingLayers("engram_layer_ids", e.layer_ids, c.n_layers));
-  if (e.rows.size() != e.layer_ids.size()) {
-    return Corrupt(
-        "engram_num_embeddings: found %zu entries, expected %zu, "
-        "one for each of engram_layer_ids",
-        e.rows.size(), e.layer_ids.size());
-  }
-  for (const uint64_t rows : e.rows) {
-    ECPHORY_RETURN_IF_ERROR(
-        InRange("engram_num_embeddings", rows, 1, kMaxTableRows));
-  }
-  ECPHORY_RETURN_IF_ERROR(
-      InRange("engram_max_ngram_size", e.max_ngram, 2, engram::kMaxNgram));
-  ECPHORY_RETURN_IF_ERROR(InRange("engram_n_heads", e.heads, 1, 256));
-  ECPHORY_RETURN_IF_ERROR(InRange("engram_head_dim", e.head_dim, 32, 65536));
-  ECPHORY_RETURN_IF_ERROR(MultipleOf("engram_head_dim", e.head_dim, 32,
-                                     "row scales cover 32 values"));
-  ECPHORY_RETURN_IF_ERROR(InRange("engram_compressed_vocab_size",
-                                  e.compressed_vocab_size, 1, c.vocab_size));
-  ECPHORY_RETURN_IF_ERROR(
-      InRange("engram_pad_token_id", e.pad_token_id, 0, c.vocab_size - 1));
-  return ValidateStoredEngram(e);
 }
 
 }  // namespace
@@ -299,7 +214,7 @@ Status ModelConfig::Validate() const {
   ECPHORY_RETURN_IF_ERROR(TokenId("eos_token_id", eos_token_id, vocab_size));
   ECPHORY_RETURN_IF_ERROR(
       TokenId("image_token_id", image_token_id, vocab_size));
-  return ValidateEngram(*this);
+  return engram::CheckConfig(engram, vocab_size, n_layers);
 }
 
 }  // namespace ecphory

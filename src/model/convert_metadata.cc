@@ -5,8 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "engram/config.h"
+#include "format/json_keys.h"
 #include "io/file.h"
-#include "model/config_json.h"
 #include "model/engram_source.h"
 
 namespace ecphory {
@@ -146,7 +147,7 @@ Status AddEngram(const ModelSource& source, Metadata* m) {
     multipliers.insert(multipliers.end(), layer.multipliers.begin(),
                        layer.multipliers.end());
   }
-  m->String("engram.encoding", RowEncodingName(e.head_dim));
+  m->String("engram.encoding", engram::RowEncodingName(e.head_dim));
   m->UintArray("engram.layer_ids", e.layer_ids);
   m->WideArray("engram.rows", e.rows);
   m->Uint("engram.compressed_vocab_size", e.compressed_vocab_size);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ecphory/model.h"
+#include "engram/config.h"
 #include "model/engram_source.h"
 #include "model/memory_plan.h"
 #include "model/stored_tensor.h"
@@ -115,7 +116,7 @@ Result<EngramTableFacts> TableFacts(const ModelSource& source, size_t index) {
   facts.file = files[table.data->file].path;
   facts.offset = table.data->offset;
   facts.codec = table.codec == engram::TableCodec::kRow264
-                    ? RowEncodingName(table.width)
+                    ? engram::RowEncodingName(table.width)
                     : engram::TableCodecName(table.codec);
   facts.rows = table.rows;
   facts.row_bytes = engram::TableRowBytes(table.codec, table.width) +

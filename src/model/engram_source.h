@@ -1,32 +1,20 @@
-// The Engram parts of a model source: tables and token map.
+// The Engram parts of a model source: its tables and what they must agree with.
+// engram/source.h opens the same files without a model.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "ecphory/status.h"
-#include "engram/row_codec.h"
+#include "engram/source_tables.h"
 #include "model/source.h"
 
 namespace ecphory {
 
-// Where one Engram layer's table is stored.
-struct StoredTable {
-  engram::TableCodec codec = engram::TableCodec::kRow264;
-  uint64_t rows = 0;
-  uint32_t width = 0;  // values per row
-  const TensorInfo* data = nullptr;
-  const TensorInfo* scales = nullptr;  // kReleasedPair
-};
+using engram::StoredTable;
 
 // The table of config.engram.layer_ids[index], dtype, width and row count
 // checked. kNotFound when it is missing.
 Result<StoredTable> FindTable(const ModelSource& source, size_t index);
-
-// What GGUF calls a row of `width` codes and its scales, and `info` prints:
-// "e4m3_e8m0_32_row264" at 256.
-std::string RowEncodingName(uint32_t width);
 
 // Every tensor that holds table rows or their scales: what no mapping covers.
 std::vector<const TensorInfo*> EngramTableTensors(const ModelSource& source);

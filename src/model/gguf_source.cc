@@ -1,32 +1,12 @@
 #include "model/gguf_source.h"
 
-#include <limits>
 #include <utility>
 
-#include "base/quote.h"
+#include "engram/source_numbers.h"
 #include "io/file.h"
+#include "text/gguf_tokenizer.h"
 
 namespace ecphory {
-
-namespace {
-
-Result<std::vector<int32_t>> ReadTokenMap(const GgufFile& file) {
-  const std::string key = "deepseek41.engram.token_map";
-  ECPHORY_ASSIGN_OR_RETURN(const std::vector<uint64_t> ids,
-                           file.GetUintArray(key));
-  std::vector<int32_t> map(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
-      return Corrupt("%s: %s[%zu]: found %llu, expected a compressed id",
-                     file.path().c_str(), key.c_str(), i,
-                     static_cast<unsigned long long>(ids[i]));
-    }
-    map[i] = static_cast<int32_t>(ids[i]);
-  }
-  return map;
-}
-
-}  // namespace
 
 Result<ModelSource> OpenGgufSource(const std::string& path) {
   ECPHORY_ASSIGN_OR_RETURN(std::shared_ptr<RandomAccessFile> opened,
@@ -41,7 +21,7 @@ Result<ModelSource> OpenGgufSource(const std::string& path) {
   source.index = file.index();
   ECPHORY_ASSIGN_OR_RETURN(source.tokenizer, ReadGgufTokenizer(file));
   if (source.config.engram.enabled()) {
-    ECPHORY_ASSIGN_OR_RETURN(source.token_map, ReadTokenMap(file));
+    ECPHORY_ASSIGN_OR_RETURN(source.token_map, engram::ReadGgufTokenMap(file));
   }
   return source;
 }

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "ecphory/status.h"
-#include "ecphory/tokenizer.h"
 #include "format/gguf.h"
 #include "model/source.h"
 
@@ -15,8 +14,5 @@ Result<ModelSource> OpenGgufSource(const std::string& path);
 // The configuration of a parsed file, validated. Other architectures and key
 // dialects are refused by name, with what they lack.
 Result<ModelConfig> ParseConfigGguf(const GgufFile& file);
-
-// The tokenizer.ggml.* keys; nothing when the file has none.
-Result<std::optional<Tokenizer>> ReadGgufTokenizer(const GgufFile& file);
 
 }  // namespace ecphory

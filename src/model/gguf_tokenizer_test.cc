@@ -3,8 +3,9 @@
 
 #include <functional>
 
-#include "model/gguf_source.h"
+#include "model/source.h"
 #include "model/test_models.h"
+#include "text/gguf_tokenizer.h"
 
 namespace ecphory {
 namespace {

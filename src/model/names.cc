@@ -1,6 +1,6 @@
 #include "model/names.h"
 
-#include <charconv>
+#include <optional>
 
 namespace ecphory {
 
@@ -76,24 +76,6 @@ std::string GgufTensorName(const std::string& released_name) {
   const char* found = FindGguf(kLayerTensors, layer->suffix);
   if (found == nullptr) return "";
   return "blk." + std::to_string(layer->layer) + "." + found;
-}
-
-std::string LayerTensor(uint32_t layer, const std::string& suffix) {
-  return "layers." + std::to_string(layer) + "." + suffix;
-}
-
-std::optional<LayerName> SplitLayerName(const std::string& name) {
-  size_t begin = 0;
-  if (name.rfind("layers.", 0) == 0) begin = 7;
-  if (name.rfind("blk.", 0) == 0) begin = 4;
-  if (begin == 0) return std::nullopt;
-  LayerName out;
-  const char* end = name.data() + name.size();
-  const auto [dot, error] =
-      std::from_chars(name.data() + begin, end, out.layer);
-  if (error != std::errc() || dot == end || *dot != '.') return std::nullopt;
-  out.suffix.assign(dot + 1, end);
-  return out;
 }
 
 }  // namespace ecphory

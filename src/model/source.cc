@@ -3,13 +3,13 @@
 #include <filesystem>
 #include <utility>
 
+#include "engram/source_numbers.h"
+#include "format/json_keys.h"
 #include "format/safetensors.h"
 #include "io/file.h"
-#include "model/config_json.h"
 #include "model/engram_source.h"
 #include "model/gguf_source.h"
 #include "model/names.h"
-#include "model/token_map_source.h"
 
 namespace ecphory {
 
@@ -62,7 +62,11 @@ Result<ModelSource> OpenDirectory(const std::string& path) {
   ECPHORY_ASSIGN_OR_RETURN(source.index, OpenSafetensorsDirectory(path));
   ECPHORY_ASSIGN_OR_RETURN(source.tokenizer, ReadTokenizer(path));
   if (source.config.engram.enabled()) {
-    ECPHORY_ASSIGN_OR_RETURN(source.token_map, DirectoryTokenMap(source, path));
+    ECPHORY_ASSIGN_OR_RETURN(
+        source.token_map,
+        engram::DirectoryTokenMap(
+            path, source.config.engram, source.config.vocab_size,
+            source.tokenizer ? &*source.tokenizer : nullptr));
   }
   return source;
 }

@@ -5,7 +5,7 @@
 # only. Runs in the repository's root.
 set -euo pipefail
 
-order="base io tensor format ops engram ple text model runtime tables trace cli"
+order="base io tensor format ops text engram ple model runtime tables trace cli"
 status=0
 
 complain() {

@@ -1,13 +1,13 @@
-// tokenizer.ggml.* -> Tokenizer.
+#include "text/gguf_tokenizer.h"
+
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "base/quote.h"
-#include "model/gguf_source.h"
 
 namespace ecphory {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ecphory/status.h"
-#include "model/config_reader.h"
+#include "format/field_reader.h"
 
 namespace ecphory {
 
@@ -17,9 +17,5 @@ inline constexpr uint64_t kMaxConfigBytes = 16ull << 20;
 // first, when there is one, then at the top.
 Result<std::unique_ptr<KeySource>> ParseJsonKeys(const std::string& text,
                                                  const std::string& where);
-
-// bos_token_id and eos_token_id (a list counts as its first entry), when
-// present.
-void ReadSpecialTokens(FieldReader* fields, ModelConfig* config);
 
 }  // namespace ecphory
