@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "io/page_cache_queue.h"
 #include "io/pool_queue.h"
 #include "io/queue_file.h"
 #include "io/uring_queue.h"
@@ -51,23 +52,28 @@ Result<MadeQueue> MakeQueue(IoMode mode, Files files,
                 mode == IoMode::kBuffered);
   MadeQueue made;
   made.mode = mode;
-  std::vector<QueueFile> chosen =
+  const std::vector<QueueFile> chosen =
       Choose(files, mode != IoMode::kBuffered, &made);
   if (mode != IoMode::kPread && AllOnDisk(files)) {
     auto queue = MakeUringQueue(chosen, {.depth = options.depth});
     if (queue.ok()) {
       made.queue = std::move(queue).value();
-      return made;
+    } else {
+      AddSentence(queue.status().message() + ": read by threads instead",
+                  &made.denied);
     }
-    AddSentence(queue.status().message() + ": read by threads instead",
-                &made.denied);
   }
-  if (mode == IoMode::kUring) made.mode = IoMode::kPread;
-  ECPHORY_ASSIGN_OR_RETURN(
-      made.queue, MakePoolQueue(std::move(chosen),
-                                {.depth = options.depth,
-                                 .threads = options.threads,
-                                 .hits_at_once = mode == IoMode::kBuffered}));
+  if (made.queue == nullptr) {
+    if (mode == IoMode::kUring) made.mode = IoMode::kPread;
+    ECPHORY_ASSIGN_OR_RETURN(
+        made.queue,
+        MakePoolQueue(chosen, {.depth = options.depth,
+                               .threads = options.threads,
+                               .hits_at_once = mode == IoMode::kBuffered}));
+  }
+  if (mode == IoMode::kBuffered) {
+    made.queue = MakePageCacheQueue(chosen, std::move(made.queue));
+  }
   return made;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
@@ -13,6 +14,7 @@
 
 #include "io/fault_file.h"
 #include "io/make_queue.h"
+#include "io/page_cache_queue.h"
 #include "io/pool_queue.h"
 #include "io/queue_testing.h"
 #include "io/test_directory.h"
@@ -27,6 +29,7 @@ struct Way {
   bool direct;
   bool hits_at_once;
   bool in_memory;
+  bool page_cache = false;  // copies known pages itself
 };
 
 constexpr Way kWays[] = {
@@ -36,6 +39,9 @@ constexpr Way kWays[] = {
     {"PoolBuffered", false, false, false, false},
     {"PoolHits", false, false, true, false},
     {"PoolMemory", false, false, false, true},
+    {"PageCacheUring", true, false, false, false, true},
+    {"PageCachePool", false, false, true, false, true},
+    {"PageCacheMemory", false, false, true, true, true},
 };
 
 // Two files with different bytes, the second of odd size.
@@ -74,7 +80,8 @@ class ReadQueueTest : public ::testing::TestWithParam<Way> {
                                     .threads = 3,
                                     .hits_at_once = GetParam().hits_at_once});
     EXPECT_TRUE(queue.ok()) << queue.status().ToString();
-    return std::move(queue).value();
+    if (!GetParam().page_cache) return std::move(queue).value();
+    return MakePageCacheQueue(files, std::move(queue).value());
   }
 
   TestDirectory dir_;
@@ -101,6 +108,28 @@ TEST_P(ReadQueueTest, ReadsWhatTheFilesHold) {
       EXPECT_TRUE(HoldsFileBytes(reads[i], reads[i].file, kTestRead)) << i;
     }
   }
+}
+
+TEST_P(ReadQueueTest, TheSameAgain) {
+  const auto queue = Make(32);
+  const ReadMemory memory(40 * kTestRead);
+  auto reads = RandomReads(0, kSize[0], 40, memory.data(), 21);
+  for (int round = 0; round < 4; ++round) {
+    // Some places are new in every round.
+    for (size_t i = 0; i < reads.size(); i += 3) {
+      reads[i].offset = (reads[i].offset + kTestRead) % kSize[0];
+    }
+    std::fill_n(memory.data(), 40 * kTestRead, 0xcc);
+    const auto results = RunReads(queue.get(), reads);
+    for (size_t i = 0; i < reads.size(); ++i) {
+      ASSERT_EQ(results[i], static_cast<int32_t>(kTestRead)) << i;
+      EXPECT_TRUE(HoldsFileBytes(reads[i], 0, kTestRead)) << i;
+    }
+  }
+  if (GetParam().in_memory) return;
+  ASSERT_EQ(::truncate(Path(0).c_str(), 0), 0);
+  const auto results = RunReads(queue.get(), reads);
+  EXPECT_EQ(results, std::vector<int32_t>(reads.size(), 0));
 }
 
 TEST_P(ReadQueueTest, AlignmentIsEnoughAndOffsetsNeedNoMore) {

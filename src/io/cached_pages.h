@@ -1,0 +1,50 @@
+// The pages of a file that were read through the page cache before, in place.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+#include "io/read_queue.h"
+#include "io/table_file.h"
+
+namespace ecphory {
+
+// A page that was read once is mapped, and likely still in the page cache: its
+// bytes are copied without a system call. One bit a page says which were read;
+// where it is wrong, the copy waits for the disk and is right all the same.
+// Used by one thread at a time.
+class CachedPages {
+ public:
+  // Never fails: where the file cannot be mapped, no page is known.
+  explicit CachedPages(std::shared_ptr<const TableFile> file);
+  ~CachedPages();
+  CachedPages(const CachedPages&) = delete;
+  CachedPages& operator=(const CachedPages&) = delete;
+
+  // False once the file is shorter than it was at first; nothing is known then.
+  bool Check();
+  // Whether all pages of the read are known and inside the file.
+  bool Knows(const QueuedRead& read) const;
+  void Remember(const QueuedRead& read);
+  void ForgetAll();
+
+  // Copies known reads, in order; returns how many. The first that is not
+  // copied could not be had (the file was cut, the disk failed).
+  size_t Copy(std::span<const QueuedRead> reads) const;
+
+ private:
+  struct Free {
+    void operator()(uint64_t* words) const { std::free(words); }
+  };
+  bool InFile(const QueuedRead& read) const;
+
+  const std::shared_ptr<const TableFile> file_;
+  std::span<const uint8_t> bytes_;  // the mapping
+  // Zero pages until written to: bits of a large file cost what is used.
+  std::unique_ptr<uint64_t[], Free> known_;
+  size_t words_ = 0;
+};
+
+}  // namespace ecphory

@@ -1,0 +1,124 @@
+#include "io/page_cache_queue.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "io/cached_pages.h"
+#include "io/fault_queue.h"
+#include "io/pool_queue.h"
+#include "io/queue_testing.h"
+#include "io/test_directory.h"
+
+namespace ecphory {
+namespace {
+
+constexpr uint64_t kSize = 64 * kTestRead;
+
+class PageCacheQueueTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WriteFile(dir_ / "f", FileBytes(0, kSize));
+    file_ = OpenTable(dir_ / "f");
+  }
+  // Over a queue that counts what reaches it.
+  void Make(const FaultQueuePlan& plan) {
+    auto inner = MakeFaultQueue(
+        std::move(MakePoolQueue({{file_, false}}, {.depth = 16, .threads = 1}))
+            .value(),
+        plan);
+    inner_ = inner.get();
+    queue_ = MakePageCacheQueue({{file_, false}}, std::move(inner));
+  }
+  QueuedRead Block(uint64_t block, uint64_t tag) const {
+    return {0, 264, block * kTestRead + 100, memory_.data() + tag * kTestRead,
+            tag};
+  }
+
+  TestDirectory dir_;
+  std::shared_ptr<const TableFile> file_;
+  const ReadMemory memory_{16 * kTestRead};
+  std::unique_ptr<ReadQueue> queue_;
+  FaultQueue* inner_ = nullptr;
+};
+
+TEST_F(PageCacheQueueTest, KnownPagesNeverReachTheQueue) {
+  Make({});
+  const QueuedRead reads[] = {Block(1, 0), Block(2, 1), Block(3, 2)};
+  for (int round = 0; round < 3; ++round) {
+    std::fill_n(memory_.data(), 3 * kTestRead, 0);
+    EXPECT_EQ(RunReads(queue_.get(), reads), (std::vector<int32_t>(3, 264)));
+    for (const QueuedRead& read : reads) {
+      EXPECT_TRUE(HoldsFileBytes(read, 0, 264));
+    }
+    EXPECT_EQ(inner_->reads(), 3u);
+  }
+}
+
+TEST_F(PageCacheQueueTest, APrefixIsTakenAroundARefusedMiss) {
+  FaultQueuePlan plan;
+  plan.submit_at_most = 1;
+  Make(plan);
+  const QueuedRead first = Block(1, 0);
+  RunReads(queue_.get(), {&first, 1});
+  // hit, miss (taken), hit, miss (refused), hit
+  const QueuedRead reads[] = {Block(1, 0), Block(2, 1), Block(1, 2),
+                              Block(3, 3), Block(1, 4)};
+  ASSERT_EQ(*queue_->Submit(reads), 3u);
+  CompletedRead done[8];
+  ASSERT_EQ(*queue_->Reap(done, 3), 3u);
+  EXPECT_EQ(*queue_->Reap(done, 0), 0u);
+  EXPECT_EQ(RunReads(queue_.get(), reads), (std::vector<int32_t>(5, 264)));
+}
+
+TEST_F(PageCacheQueueTest, ErrorsOfTheQueueComeThrough) {
+  FaultQueuePlan plan;
+  plan.submit_error = 1;
+  plan.reap_error = 1;
+  Make(plan);
+  const QueuedRead reads[] = {Block(1, 0), Block(2, 1)};
+  ASSERT_EQ(*queue_->Submit(std::span(reads).first(1)), 1u);
+  CompletedRead done[8];
+  ASSERT_EQ(*queue_->Reap(done, 1), 1u);
+  // The hit before the failing miss is taken, then the error has its turn.
+  ASSERT_EQ(*queue_->Submit(reads), 1u);
+  ASSERT_EQ(*queue_->Reap(done, 1), 1u);
+  ASSERT_EQ(*queue_->Submit(std::span(reads).subspan(1)), 1u);
+  EXPECT_FALSE(queue_->Reap(done, 1).ok());
+  EXPECT_EQ(*queue_->Reap(done, 1), 1u);
+}
+
+TEST_F(PageCacheQueueTest, ACopyThatFailsIsToBeReadAgain) {
+  CachedPages pages(file_);
+  const QueuedRead reads[] = {Block(1, 0), Block(20, 1)};
+  EXPECT_FALSE(pages.Knows(reads[0]));
+  for (const QueuedRead& read : reads) pages.Remember(read);
+  EXPECT_TRUE(pages.Knows(reads[1]));
+  EXPECT_TRUE(pages.Check());
+  EXPECT_EQ(pages.Copy(reads), 2u);
+  ASSERT_EQ(::truncate((dir_ / "f").c_str(), 4 * kTestRead), 0);
+  EXPECT_EQ(pages.Copy(reads), 1u);
+  EXPECT_FALSE(pages.Check());
+  EXPECT_FALSE(pages.Knows(reads[0]));
+}
+
+TEST_F(PageCacheQueueTest, ReadsAcrossPagesAndPastTheEnd) {
+  CachedPages pages(file_);
+  const QueuedRead across{0, 264, 2 * kTestRead - 100, memory_.data(), 0};
+  pages.Remember(Block(1, 0));
+  EXPECT_FALSE(pages.Knows(across));
+  pages.Remember(Block(2, 0));
+  EXPECT_TRUE(pages.Knows(across));
+  for (const QueuedRead& outside :
+       {QueuedRead{0, 264, kSize - 100, nullptr, 0},
+        QueuedRead{0, 264, kSize, nullptr, 0},
+        QueuedRead{0, 264, UINT64_MAX - 10, nullptr, 0},
+        QueuedRead{0, 0, 0, nullptr, 0}}) {
+    pages.Remember(outside);
+    EXPECT_FALSE(pages.Knows(outside));
+  }
+}
+
+}  // namespace
+}  // namespace ecphory
