@@ -69,6 +69,36 @@ def gguf_seeds():
     save("gguf", "big_endian", gguf([], version=3 << 24))
 
 
+def ple_seeds():
+    table = [tensor("per_layer_token_embd.weight", [32, 128], 8, 0)]
+    data = bytes([1]) * (128 * 34)
+
+    def constants(prefix):
+        return [array(prefix + "layer_multipliers", U64, [23703573157769, 3, 5]),
+                array(prefix + "head_offsets", U64, [0, 5, 12, 23]),
+                array(prefix + "head_vocab_sizes", U64, [5, 7, 11, 13])]
+
+    save("ple", "sidecar", gguf(
+        [scalar("general.architecture", STR, "qwen38-next-ple"),
+         scalar("qwen38-next.ple.row_length", U32, 32),
+         scalar("qwen38-next.ple.total_rows", U64, 36),
+         scalar("qwen38-next.ple.table_rows", U64, 128),
+         *constants("qwen38-next.ple.")], table, data))
+    save("ple", "model", gguf(
+        [array("qwen4exp.ple.layers", U32, [1]),
+         scalar("qwen4exp.ple.ngram_size", U32, 3),
+         scalar("qwen4exp.ple.heads_per_ngram", U32, 2),
+         scalar("qwen4exp.ple.conv_kernel", U32, 4),
+         scalar("qwen4exp.ple.eos_token_id", U32, 2),
+         scalar("qwen4exp.ple.image_token_id", U32, 9),
+         scalar("qwen4exp.embedding_length_per_layer_input", U32, 32),
+         scalar("qwen4exp.block_count", U32, 4),
+         scalar("qwen4exp.hyper_connection.count", U32, 4),
+         array("qwen4exp.attention.recurrent_layers", BOOL,
+               [True, True, True, False]),
+         *constants("qwen4exp.ple.")], table, data))
+
+
 def shard(header, data=b""):
     encoded = json.dumps(header, separators=(",", ":")).encode()
     return struct.pack("<Q", len(encoded)) + encoded + data
@@ -103,5 +133,6 @@ def npy_seeds():
 
 
 gguf_seeds()
+ple_seeds()
 safetensors_seeds()
 npy_seeds()

@@ -18,9 +18,9 @@ namespace ecphory::ple {
 // What a sidecar does not say; the caller has it from the model's
 // configuration. A file that says otherwise is refused.
 struct TableOptions {
-  std::optional<int32_t> eos_id;
-  std::optional<int32_t> image_id;
-  std::optional<uint32_t> vocab_size;  // default: LargestVocab()
+  std::optional<int32_t> eos_id = {};
+  std::optional<int32_t> image_id = {};
+  std::optional<uint32_t> vocab_size = {};  // default: LargestVocab()
 };
 
 struct Table {

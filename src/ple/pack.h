@@ -14,7 +14,7 @@ namespace ecphory::ple {
 struct PackOptions {
   DType type = DType::kQ8_0;  // or kBF16, from BF16 shards only
   // Called now and then with bytes done and total; false cancels. May be empty.
-  GgufWriter::Progress progress;
+  GgufWriter::Progress progress = {};
 };
 
 // Writes architecture `qwen38-next-ple` with tensor

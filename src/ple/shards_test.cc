@@ -1,0 +1,344 @@
+#include "ple/shards.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/little_endian.h"
+#include "engram/row_codec.h"
+#include "io/test_directory.h"
+#include "ple/gguf_table.h"
+#include "ple/pack.h"
+#include "ple/testing.h"
+#include "tensor/float_codec.h"
+
+namespace ecphory::ple {
+namespace {
+
+const std::string kPrefix = "model.language_model.layers.1.ple.ple_embedding.";
+
+struct TestTensor {
+  std::string dtype;
+  std::vector<uint64_t> shape;
+  std::string data;
+};
+using Tensors = std::map<std::string, TestTensor>;
+
+std::string Shard(uint64_t number) {
+  return kPrefix + "ngram_embedding.shard_" + std::to_string(number) +
+         ".weight";
+}
+
+TestTensor Integers(const std::vector<uint64_t>& values) {
+  TestTensor tensor{"I64", {values.size()}, ""};
+  for (const uint64_t value : values) AppendLE(value, &tensor.data);
+  return tensor;
+}
+
+void Write(const std::string& path, const Tensors& tensors) {
+  std::string header, data;
+  for (const auto& [name, tensor] : tensors) {
+    std::string shape;
+    for (const uint64_t dim : tensor.shape) {
+      shape += (shape.empty() ? "" : ",") + std::to_string(dim);
+    }
+    header += (header.empty() ? "\"" : ",\"") + name + "\":{\"dtype\":\"" +
+              tensor.dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
+              std::to_string(data.size()) + "," +
+              std::to_string(data.size() + tensor.data.size()) + "]}";
+    data += tensor.data;
+  }
+  header = "{" + header + "}";
+  std::string bytes;
+  AppendLE(static_cast<uint64_t>(header.size()), &bytes);
+  bytes += header + data;
+  auto created = AtomicFileWriter::Create(path);
+  ASSERT_TRUE(created.ok());
+  AtomicFileWriter* const writer = created->get();
+  ASSERT_TRUE(writer
+                  ->Write({reinterpret_cast<const uint8_t*>(bytes.data()),
+                           bytes.size()})
+                  .ok());
+  ASSERT_TRUE(writer->Commit().ok());
+}
+
+// A table of SmallLayout(), 512 rows of 32 values in four parts.
+Tensors Table(const std::string& dtype) {
+  const Layout layout = SmallLayout();
+  Tensors tensors;
+  tensors[kPrefix + "layer_multipliers"] = Integers(layout.multipliers);
+  tensors[kPrefix + "ngram_heads_offsets"] = Integers(layout.offsets);
+  tensors[kPrefix + "ngram_heads_vocab_sizes"] = Integers(layout.sizes);
+  tensors["model.language_model.layers.1.ple.key_proj.weight"] = Integers({1});
+  const uint64_t rows[] = {100, 200, 200, 12};
+  std::mt19937 rng(1);
+  for (uint64_t part = 0; part < 4; ++part) {
+    TestTensor& shard = tensors[Shard(part)];
+    shard = {dtype, {rows[part], 32}, ""};
+    const size_t bytes = rows[part] * 32 * (dtype == "BF16" ? 2 : 1);
+    // No exponent is full: finite in both types.
+    for (size_t i = 0; i < bytes; ++i) {
+      shard.data += static_cast<char>(rng() & 0xbf);
+    }
+  }
+  if (dtype == "F8_E4M3") {
+    TestTensor& scale = tensors[kPrefix + "ngram_embedding.weight_scale"];
+    scale = {"F32", {}, ""};
+    AppendLE(0.37f, &scale.data);
+  }
+  return tensors;
+}
+
+Result<ShardedTable> Open(const TestDirectory& directory,
+                          const Tensors& tensors) {
+  Write(directory / "model.safetensors", tensors);
+  return ShardedTable::Open(directory.path(), 7);
+}
+
+// The value as the shards hold it, from the definition of each type.
+float ValueOf(const Tensors& tensors, uint64_t row, size_t i) {
+  uint64_t part = 0;
+  while (row >= tensors.at(Shard(part)).shape[0]) {
+    row -= tensors.at(Shard(part++)).shape[0];
+  }
+  const TestTensor& shard = tensors.at(Shard(part));
+  const size_t at = row * 32 + i;
+  if (shard.dtype == "BF16") {
+    return BF16ToF32(LoadLE<uint16_t>(shard.data.data() + 2 * at));
+  }
+  return E4M3ToF32(static_cast<uint8_t>(shard.data[at])) * 0.37f;
+}
+
+TEST(PleShards, RowsOfEveryRange) {
+  const TestDirectory directory;
+  const Tensors tensors = Table("BF16");
+  const auto table = Open(directory, tensors);
+  ASSERT_TRUE(table.ok()) << table.status().ToString();
+  EXPECT_EQ(table->rows(), 512u);
+  EXPECT_EQ(table->layout().width, 32u);
+  for (const auto& [first, count] :
+       {std::pair<uint64_t, uint64_t>{0, 512}, {99, 2}, {299, 202}, {511, 1}}) {
+    std::vector<uint8_t> out(count * 64);
+    ASSERT_TRUE(table->EncodeRows(first, count, DType::kBF16, out).ok());
+    for (uint64_t row = 0; row < count; ++row) {
+      for (size_t i = 0; i < 32; ++i) {
+        ASSERT_EQ(BF16ToF32(LoadLE<uint16_t>(out.data() + row * 64 + 2 * i)),
+                  ValueOf(tensors, first + row, i));
+      }
+    }
+  }
+}
+
+// Packs, opens what was written, and holds every row to the shards.
+TEST(PleShards, PackedTablesOpenAsSidecars) {
+  const std::tuple<const char*, DType, double> cases[] = {
+      {"BF16", DType::kBF16, 0},
+      {"BF16", DType::kQ8_0, 0.51},
+      {"F8_E4M3", DType::kQ8_0, 0.51}};
+  for (const auto& [dtype, type, steps] : cases) {
+    const TestDirectory directory;
+    Tensors tensors = Table(dtype);
+    for (auto& [name, tensor] : tensors) {
+      // Within the range of Q8_0's scale.
+      if (tensor.dtype != "BF16") continue;
+      for (size_t i = 1; i < tensor.data.size(); i += 2)
+        tensor.data[i] &= '\x80';
+      for (size_t i = 1; i < tensor.data.size(); i += 2)
+        tensor.data[i] |= '\x3e';
+    }
+    const auto table = Open(directory, tensors);
+    ASSERT_TRUE(table.ok()) << table.status().ToString();
+    uint64_t reported = 0;
+    PackOptions options{.type = type};
+    options.progress = [&](uint64_t done, uint64_t) {
+      reported = done;
+      return true;
+    };
+    const std::string path = directory / "side.gguf";
+    const Status packed = PackTable(*table, path, options);
+    ASSERT_TRUE(packed.ok()) << packed.ToString();
+    EXPECT_EQ(reported, std::filesystem::file_size(path));
+    const auto opened = OpenTable(
+        std::vector<std::shared_ptr<RandomAccessFile>>{*OpenFile(path)}, {});
+    ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_EQ(opened->layout.eos_id, 7);
+    auto store = engram::Store::Open({opened->source}, {});
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    std::vector<uint64_t> rows(512);
+    for (uint64_t i = 0; i < rows.size(); ++i) rows[i] = i;
+    std::vector<float> values(512 * 32);
+    ASSERT_TRUE(
+        (*store)->Wait((*store)->Submit({0, rows, values.data()})).ok());
+    for (uint64_t row = 0; row < 512; ++row) {
+      float largest = 0;
+      for (size_t i = 0; i < 32; ++i) {
+        largest = std::max(largest, std::fabs(ValueOf(tensors, row, i)));
+      }
+      // Half a Q8_0 code, and the rounding of the decoded value to bf16.
+      const double bound = steps * largest / 127 + (steps > 0) * largest / 256;
+      for (size_t i = 0; i < 32; ++i) {
+        ASSERT_NEAR(values[row * 32 + i], ValueOf(tensors, row, i), bound);
+      }
+    }
+  }
+}
+
+TEST(PleShards, PackingRefusesAndCancels) {
+  const TestDirectory directory;
+  const auto table = Open(directory, Table("F8_E4M3"));
+  ASSERT_TRUE(table.ok()) << table.status().ToString();
+  const std::string path = directory / "side.gguf";
+  const Status type = PackTable(*table, path, {.type = DType::kBF16});
+  EXPECT_EQ(type.code(), StatusCode::kUnsupported) << type.ToString();
+  const Status q4 = PackTable(*table, path, {.type = DType::kQ4_0});
+  EXPECT_EQ(q4.code(), StatusCode::kUnsupported) << q4.ToString();
+  PackOptions cancel;
+  cancel.progress = [](uint64_t, uint64_t) { return false; };
+  EXPECT_EQ(PackTable(*table, path, cancel).code(), StatusCode::kCancelled);
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+struct Damage {
+  const char* dtype;
+  const char* says;
+  StatusCode code;
+  std::function<void(Tensors*)> apply;
+};
+
+TEST(PleShards, RefusesDirectories) {
+  const StatusCode corrupt = StatusCode::kCorrupt;
+  const StatusCode missing = StatusCode::kNotFound;
+  const StatusCode unsupported = StatusCode::kUnsupported;
+  const std::string scale = kPrefix + "ngram_embedding.weight_scale";
+  const auto set_scale = [&](Tensors* t, float value) {
+    TestTensor& tensor = (*t)[scale];
+    tensor = {"F32", {}, ""};
+    AppendLE(value, &tensor.data);
+  };
+  const Damage damages[] = {
+      {"BF16", "shard_1.weight is missing", missing,
+       [](Tensors* t) { t->erase(Shard(1)); }},
+      {"BF16", "shard_0.weight is missing", missing,
+       [](Tensors* t) {
+         for (uint64_t i = 0; i < 4; ++i) t->erase(Shard(i));
+       }},
+      {"BF16", "3 shards have 500 rows, expected 512", corrupt,
+       [](Tensors* t) { t->erase(Shard(3)); }},
+      {"BF16", "is also tensor", corrupt,
+       [](Tensors* t) {
+         (*t)[kPrefix + "ngram_embedding.shard_01.weight"] = (*t)[Shard(3)];
+       }},
+      {"BF16", "expected that of one layer", unsupported,
+       [](Tensors* t) {
+         (*t)
+             ["model.layers.2.ple.ple_embedding.ngram_embedding.shard_0."
+              "weight"] = (*t)[Shard(3)];
+       }},
+      {"BF16", "type F8_E4M3, shard 0 is BF16", corrupt,
+       [](Tensors* t) {
+         (*t)[Shard(2)].dtype = "F8_E4M3";
+         (*t)[Shard(2)].data.resize(200 * 32);
+       }},
+      {"BF16", "type U8, expected BF16 or F8_E4M3", unsupported,
+       [](Tensors* t) {
+         (*t)[Shard(0)].dtype = "U8";
+         (*t)[Shard(0)].data.resize(100 * 32);
+       }},
+      {"BF16", "shape [100, 64], shard 0 is [100, 32]", corrupt,
+       [](Tensors* t) {
+         (*t)[Shard(1)].shape = {100, 64};
+       }},
+      {"BF16", "a scale of BF16 shards", unsupported,
+       [&](Tensors* t) { set_scale(t, 1.0f); }},
+      {"F8_E4M3", "F8_E4M3 shards without tensor", missing,
+       [&](Tensors* t) { t->erase(scale); }},
+      {"F8_E4M3", "expected one F32 or BF16 value", corrupt,
+       [&](Tensors* t) {
+         (*t)[scale] = {"F32", {2}, std::string(8, '\x3f')};
+       }},
+      {"F8_E4M3", "expected one F32 or BF16 value", corrupt,
+       [&](Tensors* t) {
+         (*t)[scale] = {"F16", {1}, std::string(2, '\x3f')};
+       }},
+      {"F8_E4M3", "the scale is 0", corrupt,
+       [&](Tensors* t) { set_scale(t, 0.0f); }},
+      {"F8_E4M3", "the scale is inf", corrupt,
+       [&](Tensors* t) { set_scale(t, HUGE_VALF); }},
+      {"F8_E4M3", "the scale is -1", corrupt,
+       [&](Tensors* t) { set_scale(t, -1.0f); }},
+      {"BF16", "layer_multipliers' is missing", missing,
+       [](Tensors* t) { t->erase(kPrefix + "layer_multipliers"); }},
+      {"BF16", "expected none below 0", corrupt,
+       [](Tensors* t) {
+         (*t)[kPrefix + "layer_multipliers"] = Integers({1, 3, ~uint64_t{0}});
+       }},
+      {"BF16", "1 multipliers", corrupt,
+       [](Tensors* t) { (*t)[kPrefix + "layer_multipliers"] = Integers({1}); }},
+      {"BF16", "expected at most 256 I64", corrupt,
+       [](Tensors* t) { (*t)[kPrefix + "ngram_heads_offsets"].dtype = "F64"; }},
+      {"BF16", "head 1 begins at row 98", corrupt,
+       [](Tensors* t) {
+         (*t)[kPrefix + "ngram_heads_offsets"] = Integers({0, 98, 198, 301});
+       }},
+      {"BF16", "rows, expected 640", corrupt,
+       [](Tensors* t) {
+         (*t)[kPrefix + "ngram_heads_vocab_sizes"] =
+             Integers({97, 101, 103, 250});
+       }},
+  };
+  for (const Damage& damage : damages) {
+    const TestDirectory directory;
+    Tensors tensors = Table(damage.dtype);
+    damage.apply(&tensors);
+    const auto table = Open(directory, tensors);
+    ASSERT_FALSE(table.ok()) << damage.says;
+    EXPECT_EQ(table.status().code(), damage.code) << table.status().ToString();
+    EXPECT_NE(table.status().message().find(damage.says), std::string::npos)
+        << table.status().ToString() << ", expected: " << damage.says;
+  }
+}
+
+// The row's own number in its own shard, so that a hex editor finds it.
+TEST(PleShards, NamesARowThatIsNoNumber) {
+  for (const char bad : {'\x7f', '\xff'}) {
+    const TestDirectory directory;
+    Tensors tensors = Table("F8_E4M3");
+    tensors[Shard(2)].data[5 * 32 + 31] = bad;
+    const auto table = Open(directory, tensors);
+    ASSERT_TRUE(table.ok());
+    std::vector<uint8_t> out(512 * 34);
+    const Status status = table->EncodeRows(0, 512, DType::kQ8_0, out);
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+    EXPECT_NE(status.message().find("shard_2.weight', row 5"),
+              std::string::npos)
+        << status.ToString();
+  }
+  const TestDirectory directory;
+  Tensors tensors = Table("BF16");
+  tensors[Shard(1)].data[1] = '\x7f';  // 2^126 and more: none of Q8_0's
+  const auto table = Open(directory, tensors);
+  std::vector<uint8_t> out(34);
+  EXPECT_EQ(table->EncodeRows(100, 1, DType::kQ8_0, out).code(),
+            StatusCode::kCorrupt);
+}
+
+TEST(PleShards, AFileThatGotShorterIsAShortRead) {
+  const TestDirectory directory;
+  const auto table = Open(directory, Table("BF16"));
+  ASSERT_TRUE(table.ok());
+  const std::string path = directory / "model.safetensors";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  std::vector<uint8_t> out(512 * 64);
+  const Status status = table->EncodeRows(0, 512, DType::kBF16, out);
+  EXPECT_EQ(status.code(), StatusCode::kCorrupt) << status.ToString();
+}
+
+}  // namespace
+}  // namespace ecphory::ple
