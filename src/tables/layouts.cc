@@ -4,10 +4,10 @@
 
 #include "base/checked_math.h"
 #include "base/quote.h"
+#include "engram/config.h"
 #include "format/gguf.h"
+#include "format/json_keys.h"
 #include "io/file.h"
-#include "model/config_json.h"
-#include "model/engram_source.h"
 #include "model/names.h"
 
 namespace ecphory::tables {
@@ -72,7 +72,8 @@ void AddNumbers(const TableNumbers& numbers, GgufWriter* w) {
                        layer.multipliers.end());
   }
   w->AddString("general.architecture", "deepseek41");
-  w->AddString(kPrefix + "engram.encoding", RowEncodingName(numbers.width));
+  w->AddString(kPrefix + "engram.encoding",
+               engram::RowEncodingName(numbers.width));
   w->AddUint32Array(kPrefix + "engram.layer_ids", layer_ids);
   AddWideArray(kPrefix + "engram.rows", rows, w);
   w->AddUint32(kPrefix + "engram.compressed_vocab_size",
