@@ -136,6 +136,7 @@ cmp -s out seeded && fail "another seed gives the same text"
 expect 0 . run -m "$model" -p hello -n 40 --temp 0 --no-engram
 cmp -s out greedy && fail "--no-engram changes nothing"
 expect 0 'Engram: 0 rows' run -m "$model" -p hello -n 4 --no-engram
+expect 0 'exposed of' run -m "$model" -p hello -n 4
 expect 0 '1 generated' run -m "$model" -p x -n 1
 expect 0 'stopped: context' run -m "$model" -p hello -n 40 --temp 0 --ctx 8
 expect 6 'prompt has 5 tokens, but the context of 4' \
@@ -144,9 +145,35 @@ expect 0 . run -m "$model" -p hello -n 9 --quiet
 [ ! -s err ] || fail "--quiet says: $(cat err)"
 iconv -f UTF-8 -t UTF-8 greedy >/dev/null || fail "the text is no UTF-8"
 
+echo "== ways to read Engram rows"
+for io in auto uring pread buffered mmap ram; do
+  expect 0 . run -m "$model" -p hello -n 40 --temp 0 --engram-io $io
+  cmp out greedy || fail "--temp 0 differs with --engram-io $io"
+done
+for cache in 0 1 64K 1M 1G; do
+  expect 0 . run -m "$model" -p hello -n 40 --temp 0 --engram-cache $cache
+  cmp out greedy || fail "--temp 0 differs with --engram-cache $cache"
+done
+expect 0 . run -m "$model" -p hello -n 40 --temp 0 --engram-io-threads 1 \
+  --engram-depth 1
+cmp out greedy || fail "--temp 0 differs with one read in flight"
+expect 2 "'tape', expected" run -m "$model" -p hello --engram-io tape
+for size in -1 '' M 1.5G 64X 64MB 99999999999G 2000T; do
+  expect 2 'engram-cache.*expected bytes' \
+    run -m "$model" -p hello --engram-cache "$size"
+done
+expect 2 'from 1 to 256' run -m "$model" -p hello --engram-io-threads 0
+expect 2 'from 1 to 4096' run -m "$model" -p hello --engram-depth 4097
+expect 0 '"engram_io"' logits -m "$model" --tokens 1 -o o.npy --json \
+  --engram-io pread
+
 echo "== stop text"
 expect 0 . run -m "$model" -p hello -n 40 --temp 0 --json
 valid_json out run
+for key in wait_seconds read_seconds cache_hits token_wait_seconds \
+  token_read_seconds p99 io mode direct fallback reason; do
+  grep -q "\"$key\":" out || fail "run --json lacks $key"
+done
 stop=$(head -c 6 greedy | tail -c 2)
 expect 0 'stopped: stop' run -m "$model" -p hello -n 40 --temp 0 --stop "$stop"
 grep -qF -- "$stop" out && fail "the stop text was shown"
