@@ -1,5 +1,7 @@
 #include "io/bus_guard.h"
 
+#include <ucontext.h>
+
 #include <cerrno>
 #include <csetjmp>
 #include <csignal>
@@ -48,13 +50,16 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
       fault ? GuardOf(reinterpret_cast<uintptr_t>(info->si_addr)) : nullptr;
   if (guard == nullptr) return HandOn(signal, info, context);
   innermost = guard->outer;
+  // The jump leaves the mask as it is, and whoever put himself in between may
+  // block more than we do (ThreadSanitizer blocks all).
+  ::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask,
+                    nullptr);
   siglongjmp(guard->resume, 1);
 }
 
 Status Install() {
   struct sigaction action {};
   action.sa_sigaction = OnBusError;
-  // The jump out of the handler leaves the signal mask as it is.
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   ::sigemptyset(&action.sa_mask);
   if (::sigaction(SIGBUS, &action, &previous) == 0) return Status::Ok();
