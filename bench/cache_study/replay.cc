@@ -94,7 +94,7 @@ Status ReplayAt(const engram::Hasher& hasher, const Kind& kind,
 
 Status Replay(const engram::Hasher& hasher, const Kind& kind) {
   ECPHORY_ASSIGN_OR_RETURN(const Tokens tokens, ReadTokens(kind));
-  for (const uint64_t megabytes : {4, 16, 64, 256, 1024}) {
+  for (const uint64_t megabytes : {16, 256}) {
     ECPHORY_RETURN_IF_ERROR(ReplayAt(hasher, kind, tokens, megabytes));
   }
   return {};

@@ -78,8 +78,7 @@ Status Reuse(const engram::Hasher& hasher, const Kind& kind) {
         ++tally.fresh[order];
       } else {
         const uint32_t distance = now - use.token;
-        ++tally.distance[order]
-                        [static_cast<size_t>(std::bit_width(distance)) - 1];
+        ++tally.distance[order][static_cast<size_t>(std::bit_width(distance))];
         tally.neighbour[order] += distance == 1 ? 1 : 0;
         ++(use.sequence == sequence ? tally.same_sequence : tally.other)[order];
       }
