@@ -18,19 +18,14 @@ constexpr uint64_t kBytesPerRow = 280;
 constexpr uint64_t kThinFrom = 16;  // MB: 936 rows are left
 constexpr uint64_t kThinBy = 4;
 
-// [half of the tokens][n-gram size]
-using Counts = std::array<std::array<double, kOrders>, 2>;
-
-void PrintRates(const std::array<double, kOrders>& hits,
-                const std::array<double, kOrders>& accesses) {
-  double rates = 0;  // all n-gram sizes are asked for equally often
-  for (size_t order = 0; order < kOrders; ++order) {
-    rates += hits[order] / accesses[order];
-  }
-  std::printf("\t%.5f", rates / kOrders);
-  for (size_t order = 0; order < kOrders; ++order) {
-    std::printf("\t%.5f", hits[order] / accesses[order]);
-  }
+// Of one half. `expected` accesses a n-gram size is what an even sample has:
+// the difference to those there are is due to rows used very often, which are
+// hits.
+void PrintRates(const std::array<double, kOrders>& misses, double expected) {
+  double all = 0;
+  for (const double n : misses) all += n;
+  std::printf("\t%.5f", 1 - all / expected / kOrders);
+  for (const double n : misses) std::printf("\t%.5f", 1 - n / expected);
 }
 
 // kind, policy, MB, then for the first and the second half of the tokens: all,
@@ -38,16 +33,15 @@ void PrintRates(const std::array<double, kOrders>& hits,
 template <typename IsHit>
 void Print(const Sample& sample, const std::string& policy, uint64_t megabytes,
            IsHit&& is_hit) {
-  Counts hits{}, accesses{};
+  std::array<std::array<double, kOrders>, 2> misses{};  // [half][n-gram size]
   for (size_t i = 0; i < sample.ids.size(); ++i) {
-    const size_t half = i < sample.half ? 0 : 1;
-    accesses[half][sample.orders[i]] += 1;
-    hits[half][sample.orders[i]] += is_hit(i) ? 1 : 0;
+    misses[i < sample.half ? 0 : 1][sample.orders[i]] += is_hit(i) ? 0 : 1;
   }
   std::printf("%s\t%s\t%llu", sample.name.c_str(), policy.c_str(),
               static_cast<unsigned long long>(megabytes));
   for (size_t half = 0; half < 2; ++half) {
-    PrintRates(hits[half], accesses[half]);
+    PrintRates(misses[half], static_cast<double>(sample.tokens) / 2 /
+                                 static_cast<double>(sample.thinned_by));
   }
   std::printf("\n");
   std::fflush(stdout);

@@ -122,6 +122,7 @@ Sample Thin(const Sample& sample, uint64_t divisor) {
   Sample thin;
   thin.name = sample.name;
   thin.tokens = sample.tokens;
+  thin.thinned_by = divisor;
   std::vector<uint32_t> id_of(sample.rows.size(), kNever);
   for (size_t i = 0; i < sample.ids.size(); ++i) {
     const uint32_t id = sample.ids[i];

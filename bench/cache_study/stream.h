@@ -72,12 +72,15 @@ struct Sample {
   size_t half = 0;              // accesses of the first half of the tokens
   std::vector<uint64_t> rows;   // of each id
   std::vector<uint32_t> next;   // of each access: that of the next use, kNever
+  uint64_t thinned_by = 1;
 };
 Result<Sample> MakeSample(const engram::Hasher& hasher, const Kind& kind,
                           size_t layer, size_t head);
 
 // One row in `divisor`, by its hash: a cache of as many times less rows has
-// about the hit rate of the whole (spatial sampling).
+// about the hit rate of the whole (spatial sampling). A few rows get many of
+// the accesses, so the share that is sampled is not 1 / divisor; the surplus or
+// lack is one of hits (see Print in curves.cc).
 Sample Thin(const Sample& sample, uint64_t divisor);
 
 }  // namespace ecphory::study
