@@ -89,8 +89,8 @@ inline constexpr uint32_t kMaxTraceTokens = 32768;
 
 struct EngramTracerOptions {
   ModelOptions model;
-  // False: addresses only. Reads headers and the token map; tables and weights
-  // need not exist.
+  // False: addresses only. Reads headers and the token map; a GGUF file with
+  // Engram keys and tables and no backbone will do.
   bool weights = true;
   // A tokenizer.json in place of the model's own tokenizer; "" = none.
   std::string tokenizer;
@@ -116,6 +116,8 @@ class ECPHORY_EXPORT EngramTracer {
 
   // Null when there is none; then tokens have no pieces.
   const Tokenizer* tokenizer() const;
+  // Null when addresses only are traced.
+  const Model* model() const;
 
   // The text as one fresh sequence. Gates and movements are those of a forward
   // pass of these tokens. kOutOfRange names an id outside the vocabulary.

@@ -19,6 +19,7 @@ void AddEngramCommand(CLI::App& app, Action* action) {
   group->require_subcommand(1);
   AddEngramSynthCommand(*group, action);
   AddEngramTraceCommand(*group, action);
+  AddEngramReportCommand(*group, action);
 }
 
 }  // namespace ecphory::cli

@@ -9,5 +9,6 @@ namespace ecphory::cli {
 
 void AddEngramSynthCommand(CLI::App& group, Action* action);
 void AddEngramTraceCommand(CLI::App& group, Action* action);
+void AddEngramReportCommand(CLI::App& group, Action* action);
 
 }  // namespace ecphory::cli

@@ -1,4 +1,5 @@
 // ecphory engram trace: which rows a text wakes, and how wide the gates open.
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -99,6 +100,10 @@ Result<EngramTrace> MakeTrace(const TraceFlags& flags) {
   open.tokenizer = flags.tokenizer;
   ECPHORY_ASSIGN_OR_RETURN(const auto tracer,
                            EngramTracer::Open(flags.model.path, open));
+  if (tracer->model() != nullptr && tracer->model()->engram_io().fallback) {
+    std::fprintf(stderr, "[Engram: %s]\n",
+                 tracer->model()->engram_io().reason.c_str());
+  }
   ECPHORY_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, Ids(flags, *tracer));
   EngramTraceOptions options;
   options.limit = flags.limit;

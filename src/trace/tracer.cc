@@ -5,6 +5,7 @@
 
 #include "ecphory/engram_trace.h"
 #include "ecphory/session.h"
+#include "engram/source.h"
 #include "io/file.h"
 #include "model/model_impl.h"
 #include "model/source.h"
@@ -40,6 +41,7 @@ struct EngramTracer::Impl {
   std::optional<Tokenizer> tokenizer;
   std::shared_ptr<const Model> model;  // null: addresses only
 
+  Status OpenAddresses();
   Status AddStreams(std::span<const int32_t> tokens,
                     const EngramTraceOptions& options,
                     EngramTrace* trace) const;
@@ -61,12 +63,7 @@ Result<std::unique_ptr<EngramTracer>> EngramTracer::Open(
     impl->hasher = impl->model->impl().hasher;
     impl->tokenizer = impl->model->impl().source.tokenizer;
   } else {
-    ECPHORY_ASSIGN_OR_RETURN(ModelSource source, OpenModelSource(path));
-    if (source.config.engram.enabled()) {
-      ECPHORY_ASSIGN_OR_RETURN(impl->hasher, MakeHasher(source));
-    }
-    impl->config = source.config;
-    impl->tokenizer = std::move(source.tokenizer);
+    ECPHORY_RETURN_IF_ERROR(impl->OpenAddresses());
   }
   if (!impl->hasher) {
     return InvalidArgument("%s: the model has no Engram memory", path.c_str());
@@ -80,6 +77,28 @@ Result<std::unique_ptr<EngramTracer>> EngramTracer::Open(
 const Tokenizer* EngramTracer::tokenizer() const {
   return impl_->tokenizer ? &*impl_->tokenizer : nullptr;
 }
+
+// A model's headers, or, where a file is not a whole model, its Engram alone.
+Status EngramTracer::Impl::OpenAddresses() {
+  Result<ModelSource> whole = OpenModelSource(path);
+  if (whole.ok()) {
+    config = whole->config;
+    tokenizer = std::move(whole->tokenizer);
+    if (!config.engram.enabled()) return {};
+    ECPHORY_ASSIGN_OR_RETURN(hasher, MakeHasher(*whole));
+    return {};
+  }
+  engram::SourceOptions options;
+  options.read_tokenizer = true;
+  Result<engram::Source> alone = engram::OpenSource(path, options);
+  if (!alone.ok()) return whole.status();
+  config.engram = alone->config;
+  tokenizer = std::move(alone->tokenizer);
+  ECPHORY_ASSIGN_OR_RETURN(hasher, engram::MakeHasher(*alone));
+  return {};
+}
+
+const Model* EngramTracer::model() const { return impl_->model.get(); }
 
 Result<size_t> EngramTracer::Impl::TokensToTrace(
     std::span<const int32_t> tokens, const EngramTraceOptions& options) const {

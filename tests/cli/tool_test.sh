@@ -241,6 +241,23 @@ expect 3 'nope' "${trace[@]}" -f nope
 expect 6 '512' "${trace[@]}" --tokens 512
 expect 2 'no Engram memory' engram trace -m "$repository/tests/golden/v41/B" --tokens 1
 
+echo "== engram report"
+report=(engram report -m "$model" --decode 4 --ctx 64)
+seq 1 40 >numbers.txt
+expect 0 'Example' "${report[@]}" --help
+expect 0 'bits per token' "${report[@]}" -f numbers.txt
+expect 0 '"hit_rate"' "${report[@]}" -f numbers.txt --kind b=hostile.txt --json
+valid_json out "engram report"
+expect 0 'wrote report.html' "${report[@]}" --kind '<b>=hostile.txt' --html report.html
+grep -q '<script' report.html && fail "the report has a script"
+grep -q '&lt;b&gt;' report.html || fail "no kind in the report"
+expect 2 'no text, expected' "${report[@]}"
+expect 2 "--kind: 'x', expected NAME=FILE" "${report[@]}" --kind x
+expect 2 'is also read' "${report[@]}" -f numbers.txt --html numbers.txt
+expect 3 'nope' "${report[@]}" -f nope
+: >empty.txt
+expect 2 'no text to report on' "${report[@]}" -f empty.txt
+
 echo "== convert"
 expect 0 'wrote out.gguf' convert "$model" out.gguf
 expect 0 'gguf' info -m out.gguf
