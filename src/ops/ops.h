@@ -16,6 +16,7 @@
 #include "ops/indexer.h"
 #include "ops/matmul.h"
 #include "ops/moe.h"
+#include "ops/ple_gate.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
@@ -45,6 +46,7 @@ struct Ops {
   void (*router)(const RouterArgs&, ThreadPool&);
   void (*experts)(const ExpertsArgs&, ThreadPool&);
   void (*engram_gate)(const EngramGateArgs&, ThreadPool&);
+  void (*ple_gate)(const PleGateArgs&, ThreadPool&);
 };
 
 // The definition. Always built.

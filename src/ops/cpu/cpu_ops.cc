@@ -24,6 +24,7 @@ const Ops& CpuOps() {
       .router = CpuRouter,
       .experts = CpuExperts,
       .engram_gate = CpuEngramGate,
+      .ple_gate = CpuPleGate,
   };
   return kOps;
 }

@@ -24,5 +24,6 @@ void CpuSelectTopk(const SelectTopkArgs& args, ThreadPool& pool);
 void CpuRouter(const RouterArgs& args, ThreadPool& pool);
 void CpuExperts(const ExpertsArgs& args, ThreadPool& pool);
 void CpuEngramGate(const EngramGateArgs& args, ThreadPool& pool);
+void CpuPleGate(const PleGateArgs& args, ThreadPool& pool);
 
 }  // namespace ecphory

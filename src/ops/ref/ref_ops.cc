@@ -24,6 +24,7 @@ const Ops& RefOps() {
       .router = ref::Router,
       .experts = ref::Experts,
       .engram_gate = ref::EngramGate,
+      .ple_gate = ref::PleGate,
   };
   return kOps;
 }

@@ -28,5 +28,6 @@ void SelectTopk(const SelectTopkArgs& args, ThreadPool&);
 void Router(const RouterArgs& args, ThreadPool&);
 void Experts(const ExpertsArgs& args, ThreadPool&);
 void EngramGate(const EngramGateArgs& args, ThreadPool&);
+void PleGate(const PleGateArgs& args, ThreadPool&);
 
 }  // namespace ecphory::ref
