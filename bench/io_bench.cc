@@ -13,9 +13,6 @@
 // --warm MIB: instead, 432 rows of 264 bytes anywhere in the first MIB, which
 // the page cache holds.
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +20,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +33,7 @@
 #include "io/io_mode.h"
 #include "io/make_queue.h"
 #include "io/table_file.h"
+#include "io_bench_reads.h"
 
 namespace ecphory {
 namespace {
@@ -60,172 +57,6 @@ struct Flags {
   bool json = false;
 };
 
-struct Measured {
-  double reads_per_second = 0;
-  double cpu_us = 0;                          // a read
-  double p50_us = 0, p95_us = 0, p99_us = 0;  // a batch
-};
-
-[[noreturn]] void Fail(const std::string& text) {
-  std::fprintf(stderr, "io_bench: %s\n", text.c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Value(Result<T> result) {
-  if (!result.ok()) Fail(result.status().ToString());
-  return std::move(result).value();
-}
-
-double Seconds(Clock::time_point since) {
-  return std::chrono::duration<double>(Clock::now() - since).count();
-}
-
-double CpuSeconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& t) { return t.tv_sec + t.tv_usec * 1e-6; };
-  return of(usage.ru_utime) + of(usage.ru_stime);
-}
-
-double Percentile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(share * (values.size() - 1))];
-}
-
-// Random reads of one size through one queue.
-class Reader {
- public:
-  Reader(ReadQueue* queue, uint64_t size, uint32_t bytes, uint32_t align)
-      : queue_(queue),
-        bytes_(bytes),
-        align_(align),
-        places_((size - bytes) / align),
-        memory_(static_cast<uint8_t*>(std::aligned_alloc(
-            4096, (size_t{queue->depth()} * Stride() + 4095) / 4096 * 4096))),
-        reads_(queue->depth()),
-        done_(queue->depth()) {}
-  ~Reader() { std::free(memory_); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
-
-  void MeasureRate(double seconds, Measured* out) {
-    const double cpu = CpuSeconds();
-    const auto start = Clock::now();
-    uint64_t reads = 0;
-    Submit(reads_.size());
-    while (Seconds(start) < seconds) {
-      const size_t got = Reap(1);
-      reads += got;
-      Submit(got);
-    }
-    const double elapsed = Seconds(start);
-    out->cpu_us = (CpuSeconds() - cpu) * 1e6 / static_cast<double>(reads);
-    out->reads_per_second = static_cast<double>(reads) / elapsed;
-    Drain();
-  }
-
-  void MeasureBatches(double seconds, Measured* out) {
-    std::vector<double> times;
-    const auto start = Clock::now();
-    while (Seconds(start) < seconds) {
-      const auto begin = Clock::now();
-      Submit(reads_.size());
-      Drain();
-      times.push_back(Seconds(begin) * 1e6);
-    }
-    out->p50_us = Percentile(times, 0.5);
-    out->p95_us = Percentile(times, 0.95);
-    out->p99_us = Percentile(times, 0.99);
-  }
-
- private:
-  size_t Stride() const { return (size_t{bytes_} + 511) / 512 * 512; }
-
-  // `count` reads into the buffers of those reaped last (all at the start).
-  void Submit(size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      const uint64_t slot = in_flight_ == 0 ? i : done_[i].tag;
-      reads_[i] = {0, bytes_, rng_() % places_ * align_,
-                   memory_ + slot * Stride(), slot};
-    }
-    size_t taken = 0;
-    while (taken < count) {
-      taken += Value(
-          queue_->Submit(std::span(reads_).subspan(taken, count - taken)));
-    }
-    in_flight_ += count;
-  }
-
-  size_t Reap(size_t min) {
-    const size_t got = Value(queue_->Reap(done_, min));
-    for (size_t i = 0; i < got; ++i) {
-      if (done_[i].result != static_cast<int32_t>(bytes_)) {
-        Fail("a read came back with " + std::to_string(done_[i].result));
-      }
-    }
-    in_flight_ -= got;
-    return got;
-  }
-
-  void Drain() {
-    while (in_flight_ > 0) Reap(in_flight_);
-  }
-
-  ReadQueue* const queue_;
-  const uint32_t bytes_;
-  const uint32_t align_;
-  const uint64_t places_;
-  uint8_t* const memory_;
-  std::vector<QueuedRead> reads_;
-  std::vector<CompletedRead> done_;
-  size_t in_flight_ = 0;
-  std::mt19937_64 rng_{std::random_device{}()};
-};
-
-// fio at the same depth, O_DIRECT, io_uring.
-Json RunFio(const Flags& flags, uint32_t depth, uint32_t bytes, bool batches) {
-  std::string command =
-      "fio --name=a --readonly --rw=randread --direct=1 --ioengine=io_uring"
-      " --norandommap --randrepeat=0 --time_based --output-format=json"
-      " --filename='" +
-      flags.file + "' --bs=" + std::to_string(bytes) +
-      " --iodepth=" + std::to_string(depth) +
-      " --runtime=" + std::to_string(std::max(1.0, flags.seconds));
-  if (batches) {
-    const std::string n = std::to_string(depth);
-    command += " --iodepth_batch=" + n + " --iodepth_batch_complete_min=" + n +
-               " --iodepth_low=1";
-  }
-  FILE* pipe = ::popen((command + " 2>/dev/null").c_str(), "r");
-  if (pipe == nullptr) Fail("cannot start fio");
-  std::string text;
-  char buffer[4096];
-  for (size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) {
-    text.append(buffer, n);
-  }
-  if (::pclose(pipe) != 0) Fail("fio failed (--no-fio runs without it)");
-  return Json::parse(text)["jobs"][0];
-}
-
-Measured MeasureFio(const Flags& flags, uint32_t depth, uint32_t bytes) {
-  Measured m;
-  const Json rate = RunFio(flags, depth, bytes, false);
-  const double reads = rate["read"]["total_ios"].get<double>();
-  const double busy =
-      rate["usr_cpu"].get<double>() + rate["sys_cpu"].get<double>();
-  m.reads_per_second = rate["read"]["iops"];
-  m.cpu_us = busy / 100 * rate["read"]["runtime"].get<double>() * 1000 / reads;
-  const Json batches = RunFio(flags, depth, bytes, true);
-  // All of a batch are taken together: each read's time is the batch's.
-  const Json& percentile = batches["read"]["clat_ns"]["percentile"];
-  m.p50_us = percentile["50.000000"].get<double>() / 1000;
-  m.p95_us = percentile["95.000000"].get<double>() / 1000;
-  m.p99_us = percentile["99.000000"].get<double>() / 1000;
-  return m;
-}
-
 Measured MeasureWay(const Flags& flags, const std::string& way, uint32_t depth,
                     uint32_t bytes,
                     const std::shared_ptr<const TableFile>& file) {
@@ -235,14 +66,15 @@ Measured MeasureWay(const Flags& flags, const std::string& way, uint32_t depth,
   if (!made.denied.empty()) {
     std::fprintf(stderr, "%s: %s\n", way.c_str(), made.denied.c_str());
   }
-  const uint32_t align =
-      std::max(made.queue->alignment(0), std::min(bytes, 4096u) % 512 ? 1u
-                                         : bytes < 4096               ? 512u
-                                                                      : 4096u);
+  // Whole pages or sectors where the size is made of them.
+  const uint32_t natural = bytes % 4096 == 0  ? 4096
+                           : bytes % 512 == 0 ? 512
+                                              : 1;
+  const uint32_t align = std::max(made.queue->alignment(0), natural);
   if (mode == IoMode::kBuffered) {
     ::posix_fadvise(file->buffered(), 0, 0, POSIX_FADV_DONTNEED);
   }
-  Reader reader(made.queue.get(), file->size(), bytes, align);
+  RandomReader reader(made.queue.get(), file->size(), bytes, align);
   Measured m;
   reader.MeasureRate(flags.seconds, &m);
   reader.MeasureBatches(flags.seconds, &m);
@@ -301,7 +133,9 @@ void MeasureCold(const Flags& flags,
         for (const std::string& way : flags.ways) {
           rounds[way].push_back(MeasureWay(flags, way, depth, bytes, file));
         }
-        if (flags.fio) rounds["fio"].push_back(MeasureFio(flags, depth, bytes));
+        if (flags.fio)
+          rounds["fio"].push_back(
+              MeasureFio(flags.file, depth, bytes, flags.seconds));
       }
       Measured fio;
       if (flags.fio) {
@@ -356,13 +190,13 @@ void MeasureWarm(const Flags& flags,
   std::mt19937_64 rng(1);
   std::map<std::string, std::vector<double>> times;
   const auto start = Clock::now();
-  while (Seconds(start) < flags.seconds * flags.rounds) {
+  while (SecondsSince(start) < flags.seconds * flags.rounds) {
     for (const auto& [name, run] : ways) {
       for (uint64_t& row : rows) row = rng() % (span / kRowBytes) * kRowBytes;
       std::sort(rows.begin(), rows.end());
       const auto begin = Clock::now();
       run();
-      times[name].push_back(Seconds(begin) * 1e6);
+      times[name].push_back(SecondsSince(begin) * 1e6);
     }
   }
   const double base = Percentile(times["pread loop"], 0.5);

@@ -90,3 +90,29 @@ function(ecphory_library)
 
   set_target_properties(ecphory_whole ecphory_shared PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
+
+# The memory alone behind its C API (include/ecphory/engram.h): what it needs of
+# the modules, and no symbol but ecphory_engram_*.
+function(ecphory_engram_library)
+  set(objects)
+  foreach(module base io tensor format text engram capi)
+    list(APPEND objects $<TARGET_OBJECTS:ecphory_${module}>)
+  endforeach()
+  set(version_script ${CMAKE_SOURCE_DIR}/cmake/libecphory-engram.map)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/include/ecphory/engram.h abi
+    REGEX "define ECPHORY_ENGRAM_ABI_VERSION [0-9]+")
+  string(REGEX REPLACE ".* " "" abi "${abi}")
+  add_library(ecphory_engram_shared SHARED ${objects})
+  target_include_directories(ecphory_engram_shared PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(ecphory_engram_shared PRIVATE
+    Threads::Threads PkgConfig::URING PkgConfig::PCRE2 PkgConfig::UTF8PROC
+    PkgConfig::HWY ecphory_options)
+  target_link_options(ecphory_engram_shared PRIVATE
+    LINKER:--version-script=${version_script})
+  set_target_properties(ecphory_engram_shared PROPERTIES
+    OUTPUT_NAME ecphory-engram EXPORT_NAME engram LINKER_LANGUAGE CXX
+    LINK_DEPENDS ${version_script}
+    VERSION ${abi}.${PROJECT_VERSION} SOVERSION ${abi})
+endfunction()

@@ -2,7 +2,7 @@
 # which find_package(ecphory) and pkg-config find them.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS ecphory_shared EXPORT ecphory-targets
+install(TARGETS ecphory_shared ecphory_engram_shared EXPORT ecphory-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS ecphory RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/ecphory
@@ -27,6 +27,9 @@ install(FILES
 foreach(dir LIB INCLUDE)
   cmake_path(APPEND ECPHORY_PC_${dir}DIR "\${prefix}" ${CMAKE_INSTALL_${dir}DIR})
 endforeach()
-configure_file(${CMAKE_SOURCE_DIR}/cmake/ecphory.pc.in ${CMAKE_BINARY_DIR}/ecphory.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/ecphory.pc
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(name ecphory ecphory-engram)
+  configure_file(${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in
+    ${CMAKE_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/${name}.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()

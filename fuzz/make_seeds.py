@@ -99,6 +99,31 @@ def ple_seeds():
          *constants("qwen4exp.ple.")], table, data))
 
 
+def engram_source_seeds():
+    p = "deepseek41.engram."
+    keys = [scalar("general.architecture", STR, "deepseek41"),
+            scalar(p + "encoding", STR, "e4m3_e8m0_32_row33"),
+            array(p + "layer_ids", U32, [1]),
+            array(p + "rows", U64, [5]),
+            scalar(p + "compressed_vocab_size", U32, 4),
+            scalar(p + "pad_id", U32, 1),
+            array(p + "token_map", U32, [0, 1, 2, 3, 1]),
+            array(p + "primes", U64, [5]),
+            array(p + "multipliers", U64, [3, 5])]
+    tables = [tensor("blk.1.engram_embd.weight", [33, 5], 24, 0)]
+    save("engram_source", "tables", gguf(keys, tables, bytes(range(165)) + bytes(27)))
+    save("engram_source", "keys_alone", gguf(keys))
+    save("engram_source", "unnamed_layer", gguf(
+        keys, [tensor("blk.2.engram_embd.weight", [33, 5], 24, 0)], bytes(192)))
+    config = {"engram_layer_ids": [1, 3], "engram_num_embeddings": [3144, 3424],
+              "engram_max_ngram_size": 4, "engram_n_heads": 2,
+              "engram_head_dim": 64, "engram_vocab_size": 500,
+              "engram_compressed_vocab_size": 394, "engram_pad_id": 2}
+    save("engram_source", "config", json.dumps(config).encode())
+    save("engram_source", "text_config", json.dumps(
+        {"text_config": {**config, "vocab_size": 512}}).encode())
+
+
 def shard(header, data=b""):
     encoded = json.dumps(header, separators=(",", ":")).encode()
     return struct.pack("<Q", len(encoded)) + encoded + data
@@ -134,5 +159,6 @@ def npy_seeds():
 
 gguf_seeds()
 ple_seeds()
+engram_source_seeds()
 safetensors_seeds()
 npy_seeds()

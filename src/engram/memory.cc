@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cinttypes>
-#include <cstring>
 #include <utility>
 
 #include "base/quote.h"
 #include "engram/row_codec.h"
-#include "tensor/float_codec.h"
+#include "engram/row_decode.h"
 
 namespace ecphory::engram {
 
@@ -32,30 +30,47 @@ Status CheckHashSizes(size_t tokens, size_t dead, size_t rows,
                          expected_rows);
 }
 
-Status CheckTokens(std::span<const int32_t> tokens, uint32_t vocab_size) {
+Status CheckTokens(std::span<const int32_t> tokens, size_t vocab_size) {
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && static_cast<uint32_t>(tokens[i]) < vocab_size) {
+    if (tokens[i] >= 0 && static_cast<size_t>(tokens[i]) < vocab_size) {
       continue;
     }
-    return OutOfRange("token %d at position %zu, expected ids 0..%u", tokens[i],
-                      i, vocab_size - 1);
+    return OutOfRange("token %d at position %zu, expected ids 0..%zu",
+                      tokens[i], i, vocab_size - 1);
   }
   return {};
 }
 
-void WriteValues(const std::vector<float>& values, RowFormat format,
-                 uint8_t* out) {
-  if (format == RowFormat::kF32) {
-    std::memcpy(out, values.data(), values.size() * sizeof(float));
-    return;
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t bits = F32ToBF16(values[i]);
-    std::memcpy(out + i * sizeof(bits), &bits, sizeof(bits));
-  }
-}
-
 }  // namespace
+
+Status HashTokens(const Hasher& hasher, std::span<const int32_t> tokens,
+                  std::span<const uint8_t> dead, History* history,
+                  std::span<uint64_t> rows) {
+  const size_t columns = hasher.layout().columns();
+  const size_t tables = hasher.layout().layers.size();
+  const size_t per_table = tokens.size() * columns;
+  ECPHORY_RETURN_IF_ERROR(CheckHashSizes(tokens.size(), dead.size(),
+                                         rows.size(), per_table * tables));
+  ECPHORY_RETURN_IF_ERROR(CheckTokens(tokens, hasher.token_map().size()));
+  std::array<int32_t, kBlock> compressed;
+  std::array<std::span<uint64_t>, kFewTables> few;
+  std::vector<std::span<uint64_t>> many(tables > kFewTables ? tables : 0);
+  const std::span<std::span<uint64_t>> places =
+      many.empty() ? std::span(few).first(tables) : std::span(many);
+  for (size_t begin = 0; begin < tokens.size(); begin += kBlock) {
+    const size_t count = std::min(kBlock, tokens.size() - begin);
+    const std::span<int32_t> ids(compressed.data(), count);
+    ECPHORY_RETURN_IF_ERROR(
+        hasher.Compress(tokens.subspan(begin, count),
+                        dead.empty() ? dead : dead.subspan(begin, count), ids));
+    for (size_t i = 0; i < places.size(); ++i) {
+      places[i] =
+          rows.subspan(i * per_table + begin * columns, count * columns);
+    }
+    hasher.Hash(ids, history, {places.data(), places.size()});
+  }
+  return {};
+}
 
 Result<std::unique_ptr<Memory>> Memory::Open(const std::string& path,
                                              const MemoryOptions& options) {
@@ -81,33 +96,6 @@ size_t Memory::RowBytes(size_t table, RowFormat format) const {
          TableScaleBytes(source.codec, source.width);
 }
 
-Status Memory::Hash(std::span<const int32_t> tokens,
-                    std::span<const uint8_t> dead, History* history,
-                    std::span<uint64_t> rows) const {
-  const size_t per_table = tokens.size() * columns();
-  ECPHORY_RETURN_IF_ERROR(CheckHashSizes(tokens.size(), dead.size(),
-                                         rows.size(), per_table * tables()));
-  ECPHORY_RETURN_IF_ERROR(CheckTokens(tokens, source_.vocab_size));
-  std::array<int32_t, kBlock> compressed;
-  std::array<std::span<uint64_t>, kFewTables> few;
-  std::vector<std::span<uint64_t>> many(tables() > kFewTables ? tables() : 0);
-  const std::span<std::span<uint64_t>> places =
-      many.empty() ? std::span(few).first(tables()) : std::span(many);
-  for (size_t begin = 0; begin < tokens.size(); begin += kBlock) {
-    const size_t count = std::min(kBlock, tokens.size() - begin);
-    const std::span<int32_t> ids(compressed.data(), count);
-    ECPHORY_RETURN_IF_ERROR(hasher_->Compress(
-        tokens.subspan(begin, count),
-        dead.empty() ? dead : dead.subspan(begin, count), ids));
-    for (size_t i = 0; i < places.size(); ++i) {
-      places[i] =
-          rows.subspan(i * per_table + begin * columns(), count * columns());
-    }
-    hasher_->Hash(ids, history, {places.data(), places.size()});
-  }
-  return {};
-}
-
 Status Memory::Decode(size_t table, std::span<const uint8_t> raw,
                       RowFormat format, std::span<uint8_t> out) const {
   if (table >= tables()) {
@@ -128,16 +116,20 @@ Status Memory::Decode(size_t table, std::span<const uint8_t> raw,
   }
   const TableSource& source = store_->table(table);
   const size_t codes = TableRowBytes(source.codec, source.width);
-  std::vector<float> values(source.width);
+  const auto decode = [&](const uint8_t* row, uint8_t* to) {
+    const uint8_t* scales = raw_bytes == codes ? nullptr : row + codes;
+    return format == RowFormat::kF32
+               ? DecodeTableRowFast(source.codec, row, scales, source.width,
+                                    reinterpret_cast<float*>(to))
+               : DecodeTableRowFast(source.codec, row, scales, source.width,
+                                    reinterpret_cast<uint16_t*>(to));
+  };
   for (size_t row = 0; row < rows; ++row) {
-    const uint8_t* at = raw.data() + row * raw_bytes;
-    const uint8_t* scales = raw_bytes == codes ? nullptr : at + codes;
-    if (!DecodeTableRow(source.codec, at, scales, source.width,
-                        values.data())) {
-      return Corrupt("table %s: row %zu of those given is damaged",
-                     Quoted(source.name).c_str(), row);
+    if (decode(raw.data() + row * raw_bytes, out.data() + row * out_bytes)) {
+      continue;
     }
-    WriteValues(values, format, out.data() + row * out_bytes);
+    return Corrupt("table %s: row %zu of those given is damaged",
+                   Quoted(source.name).c_str(), row);
   }
   return {};
 }

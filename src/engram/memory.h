@@ -21,6 +21,13 @@ struct MemoryOptions {
   StoreOptions store;
 };
 
+// Rows of a sequence's next tokens: rows is [layers, tokens, columns]. dead[i]
+// != 0 marks an image position or padding; empty: none. On an error `history`
+// is as before. Allocates nothing up to 16 layers.
+Status HashTokens(const Hasher& hasher, std::span<const int32_t> tokens,
+                  std::span<const uint8_t> dead, History* history,
+                  std::span<uint64_t> rows);
+
 // Thread-safe; a sequence is a History that its owner keeps.
 class Memory {
  public:
@@ -42,11 +49,11 @@ class Memory {
   // Bytes of one row in a lookup's output.
   size_t RowBytes(size_t table, RowFormat format) const;
 
-  // Rows of a sequence's next tokens: rows is [tables, tokens, columns].
-  // dead[i] != 0 marks an image position or padding; empty: none. On an error
-  // `history` is as before.
+  // HashTokens with this memory's hasher: rows is [tables, tokens, columns].
   Status Hash(std::span<const int32_t> tokens, std::span<const uint8_t> dead,
-              History* history, std::span<uint64_t> rows) const;
+              History* history, std::span<uint64_t> rows) const {
+    return HashTokens(*hasher_, tokens, dead, history, rows);
+  }
 
   // Decodes rows that a lookup gave as kRaw: raw is [rows, RowBytes(kRaw)], out
   // [rows, RowBytes(format)]. kCorrupt names the first damaged one by its place

@@ -118,6 +118,9 @@ Status RowCache::Allocate(uint64_t bytes) {
                       static_cast<unsigned long long>(bytes));
   }
   bytes_ = own + memory_bytes_;
+  // Sets are visited at random: with small pages most visits would miss the
+  // TLB. A host without huge pages does without.
+  (void)madvise(memory_, memory_bytes_, MADV_HUGEPAGE);
   auto* next = static_cast<uint8_t*>(memory_);
   for (Pool& pool : pools_) {
     pool.memory = next;
@@ -140,7 +143,7 @@ RowCache::Place RowCache::PlaceOf(const Pool& pool, uint64_t key) {
       static_cast<uint64_t>((static_cast<Uint128>(hash) * pool.sets) >> 64);
   return {key,
           reinterpret_cast<RowCacheSet*>(pool.memory + set * pool.set_bytes),
-          static_cast<uint16_t>(hash)};
+          static_cast<uint16_t>(hash), RowCacheSet::kNone};
 }
 
 uint8_t* RowCache::Slot(const Pool& pool, const Place& place, size_t way) {
@@ -158,20 +161,26 @@ size_t RowCache::Way(const Pool& pool, const Place& place) {
   return RowCacheSet::kNone;
 }
 
-// Fetches the first row that may be the one looked for; nearly always it is.
-void RowCache::PrefetchRow(const Pool& pool, const Place& place) {
+// Guesses the place of a row without the lock, right nearly always, and fetches
+// the row there.
+size_t RowCache::PrefetchRow(const Pool& pool, const Place& place) {
   const uint32_t mask = place.set->Match(place.tag);
-  if (mask == 0) return;
-  const uint8_t* slot =
-      Slot(pool, place, static_cast<size_t>(std::countr_zero(mask)));
+  if (mask == 0) return RowCacheSet::kNone;
+  const auto way = static_cast<size_t>(std::countr_zero(mask));
+  const uint8_t* slot = Slot(pool, place, way);
   for (size_t i = 0; i < pool.slot_bytes; i += kCacheLine) {
     __builtin_prefetch(slot + i);
   }
+  return way;
 }
 
 bool RowCache::FindAt(const Pool& pool, const Place& place, uint8_t* out) {
   place.set->Lock();
-  const size_t way = Way(pool, place);
+  size_t way = place.guess;
+  if (way == RowCacheSet::kNone || !place.set->Holds(way) ||
+      !HasKey(Slot(pool, place, way), place.key)) {
+    way = Way(pool, place);
+  }
   const bool hit = way != RowCacheSet::kNone;
   if (hit) {
     place.set->Hit(way);
@@ -226,7 +235,9 @@ size_t RowCache::FindBatch(size_t table, std::span<const uint64_t> rows,
         __builtin_prefetch(ring[i % kSetAhead].set);
       }
       const size_t at = i - kRowAhead;
-      if (i >= kRowAhead && at < n) PrefetchRow(pool, ring[at % kSetAhead]);
+      if (i < kRowAhead || at >= n) continue;
+      Place& place = ring[at % kSetAhead];
+      place.guess = PrefetchRow(pool, place);
     }
   }
   Count(&counters_.hits, hits);

@@ -84,6 +84,7 @@ class RowCache {
     uint64_t key;
     RowCacheSet* set;
     uint16_t tag;
+    size_t guess;  // of its place in the set, or kNone
   };
   enum class Outcome : uint8_t { kPresent, kInserted, kReplaced };
   struct Counters {
@@ -97,7 +98,7 @@ class RowCache {
   static Place PlaceOf(const Pool& pool, uint64_t key);
   static uint8_t* Slot(const Pool& pool, const Place& place, size_t way);
   static size_t Way(const Pool& pool, const Place& place);
-  static void PrefetchRow(const Pool& pool, const Place& place);
+  static size_t PrefetchRow(const Pool& pool, const Place& place);
   static bool FindAt(const Pool& pool, const Place& place, uint8_t* out);
   static Outcome InsertAt(const Pool& pool, const Place& place,
                           const uint8_t* bytes);

@@ -12,19 +12,19 @@ namespace ecphory::engram {
 // All zero bytes is an empty set, so that untouched memory is valid. Whoever
 // calls anything but Match() holds the lock.
 //
-// The policy is S3-FIFO's, in the set alone. Two places are for newcomers, the
-// rest is the main part; each is a queue. The oldest newcomer moves on to the
-// main part if it was used, else it leaves and its tag is remembered among the
-// last 32: when it is read again soon, it goes to the main part at once. The
-// oldest of the main part stays, once for each of up to three uses. So rows
-// that are read once (most 4-grams) pass through two places in sixteen and
+// The policy is S3-FIFO's, in the set alone. Three places are for newcomers,
+// the rest is the main part; each is a queue. The oldest newcomer moves on to
+// the main part if it was used, else it leaves and its tag is remembered among
+// the last 32: when it is read again soon, it goes to the main part at once.
+// The oldest of the main part stays, once for each of up to three uses. So rows
+// that are read once (most 4-grams) pass through three places in sixteen and
 // never push out those that come back. docs/engram-cache.md has the
 // measurements: in sets of 16 it keeps as much as over the whole cache, and
 // more than the other policies tried.
 class alignas(64) RowCacheSet {
  public:
   static constexpr size_t kWays = 16;
-  static constexpr int kNewcomers = 2;
+  static constexpr int kNewcomers = 3;
   static constexpr size_t kRemembered = 32;
   static constexpr size_t kNone = kWays;
 

@@ -59,7 +59,10 @@ UringRing::~UringRing() {
 
 Status UringRing::Open(uint32_t depth) {
   const uint32_t entries = std::bit_ceil(depth);
-  // One bad submission must not hold up those behind it (Linux 5.18).
+  // One bad submission must not hold up those behind it (Linux 5.18). No flag
+  // of those that save interrupts: a completion is finished by the thread that
+  // submitted the read, which may be computing while another one waits for it,
+  // and any thread may submit.
   io_uring_params params{};
   params.flags = IORING_SETUP_SUBMIT_ALL;
   int error = io_uring_queue_init_params(entries, &ring_, &params);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# install_test.sh SOURCE BUILD CXX: an installed Ecphory works as its users
-# find it: the example builds by find_package and by pkg-config, and runs.
+# install_test.sh SOURCE BUILD CXX CC: an installed Ecphory works as its users
+# find it: the examples build by find_package and by pkg-config, and run.
 set -euo pipefail
-source=$1 build=$2 cxx=$3
+source=$1 build=$2 cxx=$3 cc=$4
 work=$build/install_test
 prefix=$work/prefix
 model=$source/models/ecphory-mini.gguf
@@ -18,7 +18,8 @@ cmake --install "$build" --prefix "$prefix" >"$work/install.log"
 
 echo "== find_package"
 cmake -S "$source/examples" -B "$work/examples" -G Ninja \
-  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log"
+  -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_COMPILER="$cc" \
+  -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log"
 cmake --build "$work/examples"
 
 echo "== pkg-config"
@@ -32,10 +33,23 @@ libdir=$(pkg-config --define-variable=prefix="$prefix" --variable=libdir ecphory
 "$cxx" -std=c++20 -Wall -Wextra -Werror "$source/examples/generate.cc" $flags \
   "-Wl,-rpath,$libdir" -o "$work/generate"
 
+flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs \
+  ecphory-engram)
+# shellcheck disable=SC2086
+"$cc" -std=c11 -pedantic -Wall -Wextra -Werror \
+  "$source/examples/engram_c/main.c" $flags "-Wl,-rpath,$libdir" \
+  -o "$work/engram_c"
+# The header is C++ as well.
+# shellcheck disable=SC2086
+echo '#include <ecphory/engram.h>' | "$cxx" -std=c++11 -pedantic -Wall -Wextra \
+  -Werror -fsyntax-only -x c++ - $flags
+
 version=$(sed -n 's/.*VERSION_STRING "\(.*\)"/\1/p' \
   "$source/include/ecphory/version.h")
-[ "$(pkg-config --modversion ecphory)" = "$version" ] ||
-  fail "pkg-config and version.h disagree on the version"
+for name in ecphory ecphory-engram; do
+  [ "$(pkg-config --modversion $name)" = "$version" ] ||
+    fail "pkg-config $name and version.h disagree on the version"
+done
 [ "$("$prefix/bin/ecphory" --version | head -1)" = "ecphory $version" ] ||
   fail "the tool and version.h disagree on the version"
 
@@ -44,6 +58,34 @@ echo "== exported symbols"
 foreign=$(nm -DC --defined-only "$libdir/libecphory.so" |
   grep -vE ' (A|[A-Z] (typeinfo (name )?for |vtable for )?ecphory::)' || true)
 [ -z "$foreign" ] || fail "foreign symbols are exported: $foreign"
+
+foreign=$(nm -D --defined-only "$libdir/libecphory-engram.so" |
+  grep -vE ' (A ECPHORY_ENGRAM_1|T ecphory_engram_[a-z0-9_]+)(@@?ECPHORY_ENGRAM_1)?$' || true)
+[ -z "$foreign" ] || fail "foreign symbols are exported: $foreign"
+declared=$(grep -oE '\becphory_engram_[a-z0-9_]+\(' \
+  "$source/include/ecphory/engram.h" | tr -d '(' | sort -u)
+exported=$(nm -D --defined-only "$libdir/libecphory-engram.so" |
+  sed -nE 's/.* T (ecphory_engram_[a-z0-9_]+).*/\1/p' | sort -u)
+[ "$declared" = "$exported" ] || fail "exported: $exported; declared: $declared"
+ldd "$libdir/libecphory-engram.so" | grep -q 'libecphory\.so' &&
+  fail "the memory's library needs the engine's"
+
+for program in "$work/examples/engram_c" "$work/engram_c"; do
+  echo "== $program"
+  if "$program" /nonexistent.gguf 2>"$work/error"; then
+    fail "a missing table is no error"
+  fi
+  grep -q '^not found: .*nonexistent.gguf' "$work/error" ||
+    fail "the error is: $(cat "$work/error")"
+  if [ -f "$model" ]; then
+    "$program" "$model" 5 6 7 >"$work/rows"
+    [ "$(grep -c '^table' "$work/rows")" = 6 ] || fail "$(cat "$work/rows")"
+    grep -q '^io: ' "$work/rows" || fail "no line about the way in"
+    grep -qE '^[0-9]+ rows asked for' "$work/rows" || fail "no statistics"
+  else
+    echo "SKIPPED: $model is missing, no row was read"
+  fi
+done
 
 for program in "$work/examples/generate" "$work/generate"; do
   echo "== $program"
