@@ -17,6 +17,18 @@ namespace ecphory {
 using TableProgress = std::function<bool(const std::string& phase,
                                          uint64_t done, uint64_t total)>;
 
+// Where tables are read from.
+struct TableInput {
+  // A GGUF file (of a model or of tables alone), a released directory, or a
+  // file of raw rows.
+  std::string path;
+  // Raw rows have no numbers of their own: a GGUF file, released directory or
+  // config.json that has.
+  std::string config;
+  std::vector<std::string> more_tables;  // raw rows in several files
+  std::string tokenizer;  // a tokenizer.json, where none lies beside them
+};
+
 // Where one table lies in the file that was written.
 struct WrittenTable {
   uint32_t layer = 0;
@@ -73,5 +85,227 @@ struct SynthOptions {
 // a cancelled or killed run is continued by the same call (but not a sparse
 // one, which is quick).
 ECPHORY_EXPORT Result<WrittenTables> SynthTables(const SynthOptions& options);
+
+// ---- pack ----
+
+struct PackOptions {
+  TableInput input;
+  // The released pair as files of their own, one of each for every Engram
+  // layer, in order: plain bytes, or safetensors with the released names. Then
+  // input.path is not used and input.config says how they are laid out.
+  std::vector<std::string> tables;
+  std::vector<std::string> scales;
+  std::string output;
+  TableContainer container = TableContainer::kByName;  // GGUF or raw
+  std::string write_manifest;  // checksums of the output; empty: nowhere
+  bool overwrite = false;
+  uint32_t threads = 0;      // 0: the processors, at most 8
+  uint64_t chunk_bytes = 0;  // 0: 64 MiB; only tests need another
+  TableProgress progress;
+};
+
+// Writes codes and scales of every row together, so that one read brings a row.
+// The file appears under its name when it is whole and was read back. After an
+// error, a full disk, a cancellation or a kill at any moment the same call goes
+// on from what is there. Refuses outputs that are inputs, and tables whose rows
+// row264 cannot hold bit for bit.
+ECPHORY_EXPORT Result<WrittenTables> PackTables(const PackOptions& options);
+
+// ---- verify ----
+
+struct VerifyOptions {
+  TableInput input;
+  // Checksums to hold the tables against; empty: PATH.xxh where it exists.
+  std::string manifest;
+  // Where to write the checksums of tables without a fault; empty: nowhere.
+  std::string write_manifest;
+  // What is done so far, so that a killed run goes on; removed at the end.
+  // Empty: none, or beside the manifest that is written.
+  std::string state;
+  size_t max_listed = 20;  // faults described one by one
+  uint32_t threads = 0;    // reads in flight; 0: the processors, at most 8
+  TableProgress progress;
+};
+
+// What one table holds.
+struct TableCheck {
+  uint32_t layer = 0;
+  std::string name;
+  uint64_t rows = 0;
+  uint64_t nan_rows = 0;         // faults, as are the next two
+  uint64_t bad_scale_rows = 0;   // scale 255
+  uint64_t not_finite_rows = 0;  // a value overflows or is NaN
+  uint64_t zero_rows = 0;        // of zero bytes; no fault by themselves
+  uint64_t first_zero_row = 0;   // where zero_rows > 0
+  // Runs of zero rows that a page which was never written fits into: faults.
+  uint64_t missing_runs = 0;
+  uint64_t missing_rows = 0;
+};
+
+struct TableFault {
+  std::string what;
+  std::string region;  // "layer_1", "layer_1_scales", "header"
+  std::string file;
+  uint64_t row = 0;     // the first; of a header a byte
+  uint64_t rows = 0;    // how many are concerned
+  uint64_t offset = 0;  // of that row in the file
+};
+
+struct VerifyReport {
+  std::string path;
+  uint64_t bytes = 0;          // of all regions
+  uint64_t resumed_bytes = 0;  // known from an earlier run
+  double seconds = 0;
+  bool direct = false;  // read past the page cache
+  std::vector<TableCheck> tables;
+  uint64_t faults = 0;  // all of them
+  std::vector<TableFault> first_faults;
+  std::string manifest_checked;  // its path; empty: none
+  uint64_t chunks_checked = 0;   // against it
+  std::string manifest_written;
+  std::string whole_digest;  // XXH3-64, 16 hex digits
+};
+
+// Reads every row of the tables once. Damage is no error but part of the
+// report; an error is what stops it: files that cannot be read, a table of
+// another size than its primes give, a damaged manifest.
+ECPHORY_EXPORT Result<VerifyReport> VerifyTables(const VerifyOptions& options);
+
+// ---- measuring ----
+
+// Random reads of one size with so many in flight.
+struct ReadRate {
+  std::string way;  // "uring", "pread", "fio"
+  uint32_t depth = 0;
+  uint32_t read_bytes = 0;
+  uint64_t reads = 0;
+  double reads_per_second = 0;
+  double p50_us = 0;  // of a read
+  double p95_us = 0;
+  double p99_us = 0;
+  double cpu_us_per_read = 0;
+};
+
+// ---- info ----
+
+struct TablesInfoOptions {
+  TableInput input;
+  bool measure = true;   // reads for about a second
+  double seconds = 1.0;  // in all
+};
+
+struct TableInfo {
+  uint32_t layer = 0;
+  std::string name;  // tensor
+  std::string file;
+  uint64_t offset = 0;
+  std::string codec;  // "e4m3_e8m0_32_row264", "released pair", ...
+  uint64_t rows = 0;
+  uint32_t width = 0;
+  uint64_t row_bytes = 0;  // read for a row, scales included
+  uint64_t bytes = 0;      // scales included
+  std::string scale_file;  // of a pair
+  uint64_t scale_offset = 0;
+  uint64_t resident_bytes = 0;  // in the page cache now, scales included
+};
+
+// A file that holds tables, and what lies under it.
+struct TableFileInfo {
+  std::string path;
+  uint64_t bytes = 0;
+  std::string file_system;
+  std::string device_kind;  // "SSD", "spinning disk", "virtual disk", ...
+  std::string device;       // one line: file system, device, kind, sectors
+  bool direct = false;      // O_DIRECT is allowed
+  std::string direct_refusal;
+};
+
+struct TablesInfo {
+  std::string path;
+  std::string kind;      // "GGUF", "released directory", "raw rows"
+  uint32_t columns = 0;  // rows a token and layer
+  uint32_t max_ngram = 0;
+  uint32_t compressed_vocab = 0;
+  uint64_t bytes = 0;            // of all tables
+  uint32_t reads_per_token = 0;  // rows times places a row
+  std::vector<TableInfo> tables;
+  std::vector<TableFileInfo> files;
+  bool uring = false;  // io_uring is allowed
+  std::string uring_refusal;
+  std::vector<ReadRate> measured;  // depth 1 and 64; 4096-byte reads
+  std::string auto_mode;           // what --engram-io auto picks, and why
+  std::string auto_reason;
+  std::vector<std::string> warnings;
+};
+
+ECPHORY_EXPORT Result<TablesInfo> InspectTables(
+    const TablesInfoOptions& options);
+
+// ---- bench ----
+
+struct TablesBenchOptions {
+  TableInput input;
+  enum class Pattern : uint8_t { kRandom, kText, kSequential };
+  Pattern pattern = Pattern::kRandom;
+  // kText: token ids, or a text for the tables' own tokenizer.
+  std::vector<int32_t> tokens;
+  std::string text;
+  // Ways in by name ("uring", "pread", "buffered", "mmap", "ram"); empty: all
+  // but ram, and ram where the tables take less than half the free memory.
+  std::vector<std::string> modes;
+  std::vector<uint32_t> depths = {1, 4, 16, 48, 128, 256};
+  bool cold = true;          // the page cache is emptied of the tables first
+  bool warm = true;          // the same rows again; only of ways that keep them
+  uint64_t cache_bytes = 0;  // the store's row cache
+  double seconds = 0.5;      // for each measurement
+  uint64_t seed = 1;
+  bool fio = false;  // also run fio, where it is installed
+  TableProgress progress;
+};
+
+// The store measured through one way in.
+struct BenchPoint {
+  std::string mode;    // as asked for
+  std::string used;    // what the store did, and why
+  std::string state;   // "cold", "warm"
+  uint32_t depth = 0;  // reads in flight at most; 0: a token at a time
+  uint64_t tokens = 0;
+  uint64_t rows = 0;
+  double rows_per_second = 0;
+  double p50_us = 0;  // of a lookup: one token's rows of all layers (depth 0),
+  double p95_us = 0;  // or a batch of them
+  double p99_us = 0;
+  double cpu_us_per_row = 0;
+  // Share of what the device itself did at this depth (depth 48 for a token).
+  double of_ceiling = 0;
+  uint64_t resident_before = 0;  // bytes of the tables in the page cache
+  uint64_t resident_after = 0;
+};
+
+struct TablesBench {
+  std::string path;
+  std::string pattern;  // in words
+  uint32_t rows_per_token = 0;
+  uint64_t table_bytes = 0;
+  uint64_t row_bytes = 0;
+  std::string codec;
+  uint64_t cache_bytes = 0;
+  // Conditions.
+  std::string date;  // UTC, ISO 8601
+  std::string kernel;
+  std::string cpu;
+  uint32_t processors = 0;
+  uint64_t memory_bytes = 0;
+  std::vector<TableFileInfo> files;
+  std::vector<ReadRate> ceiling;  // of the device, by depth
+  std::vector<ReadRate> fio;      // the same by fio
+  std::vector<BenchPoint> points;
+  std::vector<std::string> notes;  // what was left out, and why
+};
+
+ECPHORY_EXPORT Result<TablesBench> BenchTables(
+    const TablesBenchOptions& options);
+// The sweep as a picture: an SVG file's text, complete in itself.
+ECPHORY_EXPORT std::string BenchPicture(const TablesBench& bench);
 
 }  // namespace ecphory

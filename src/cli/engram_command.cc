@@ -8,6 +8,12 @@ namespace {
 constexpr char kFooter[] = R"(
 The tables hold the rows that a model looks up by n-gram; they stay on disk.
 
+Examples:
+  ecphory engram info model.gguf
+  ecphory engram verify model.gguf --write-manifest model.gguf.xxh
+  ecphory engram pack DeepSeek-V4.1-Flash -o memory.gguf
+  ecphory engram bench memory.gguf --text book.txt --svg sweep.svg
+
 'ecphory engram COMMAND --help' explains a command.)";
 
 }  // namespace
@@ -17,7 +23,11 @@ void AddEngramCommand(CLI::App& app, Action* action) {
       "engram", "Look at, check, make and measure Engram tables");
   group->footer(kFooter);
   group->require_subcommand(1);
+  AddEngramInfoCommand(*group, action);
+  AddEngramVerifyCommand(*group, action);
+  AddEngramPackCommand(*group, action);
   AddEngramSynthCommand(*group, action);
+  AddEngramBenchCommand(*group, action);
   AddEngramTraceCommand(*group, action);
   AddEngramReportCommand(*group, action);
 }

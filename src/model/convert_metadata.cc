@@ -159,24 +159,6 @@ Status AddEngram(const ModelSource& source, Metadata* m) {
   return {};
 }
 
-void AddTokenizer(const Tokenizer& tokenizer, GgufWriter* w) {
-  const TokenizerData& data = tokenizer.data();
-  std::vector<int32_t> types(data.tokens.size(), 1);
-  std::vector<std::string> tokens = data.tokens;
-  for (const TokenizerData::AddedToken& added : data.added) {
-    const size_t id = static_cast<size_t>(added.id);
-    tokens[id] = added.content;
-    types[id] = added.special ? 3 : 1;
-  }
-  w->AddString("tokenizer.ggml.model", "gpt2");
-  w->AddString("tokenizer.ggml.pre", "joyai-llm");
-  w->AddStringArray("tokenizer.ggml.tokens", tokens);
-  w->AddInt32Array("tokenizer.ggml.token_type", types);
-  w->AddStringArray("tokenizer.ggml.merges", data.merges);
-  w->AddBool("tokenizer.ggml.add_bos_token", data.add_bos);
-  w->AddBool("tokenizer.ggml.add_eos_token", false);
-}
-
 void AddTokenId(const std::string& key, int32_t from_tokenizer,
                 int32_t from_config, GgufWriter* w) {
   const int32_t id = from_tokenizer >= 0 ? from_tokenizer : from_config;
@@ -195,6 +177,24 @@ void AddTokenIds(const ModelSource& source, GgufWriter* w) {
 
 }  // namespace
 
+void AddTokenizerKeys(const Tokenizer& tokenizer, GgufWriter* w) {
+  const TokenizerData& data = tokenizer.data();
+  std::vector<int32_t> types(data.tokens.size(), 1);
+  std::vector<std::string> tokens = data.tokens;
+  for (const TokenizerData::AddedToken& added : data.added) {
+    const size_t id = static_cast<size_t>(added.id);
+    tokens[id] = added.content;
+    types[id] = added.special ? 3 : 1;
+  }
+  w->AddString("tokenizer.ggml.model", "gpt2");
+  w->AddString("tokenizer.ggml.pre", "joyai-llm");
+  w->AddStringArray("tokenizer.ggml.tokens", tokens);
+  w->AddInt32Array("tokenizer.ggml.token_type", types);
+  w->AddStringArray("tokenizer.ggml.merges", data.merges);
+  w->AddBool("tokenizer.ggml.add_bos_token", data.add_bos);
+  w->AddBool("tokenizer.ggml.add_eos_token", false);
+}
+
 Status AddMetadata(const ModelSource& source, const std::string& quantization,
                    GgufWriter* writer) {
   Metadata m(writer);
@@ -204,7 +204,7 @@ Status AddMetadata(const ModelSource& source, const std::string& quantization,
   writer->AddString("general.name", FolderName(source.path));
   m.String("config", config);
   ECPHORY_RETURN_IF_ERROR(AddEngram(source, &m));
-  if (source.tokenizer) AddTokenizer(*source.tokenizer, writer);
+  if (source.tokenizer) AddTokenizerKeys(*source.tokenizer, writer);
   AddTokenIds(source, writer);
   AddSizes(source.config, &m);
   AddNumbers(source.config, &m);

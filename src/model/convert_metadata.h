@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ecphory/status.h"
+#include "ecphory/tokenizer.h"
 #include "engram/hasher.h"
 #include "format/gguf.h"
 #include "model/source.h"
@@ -14,5 +15,8 @@ namespace ecphory {
 // and the Engram numbers. `quantization` describes the tensors' types.
 Status AddMetadata(const ModelSource& source, const std::string& quantization,
                    GgufWriter* writer);
+
+// The tokenizer.ggml.* keys but the token ids.
+void AddTokenizerKeys(const Tokenizer& tokenizer, GgufWriter* w);
 
 }  // namespace ecphory

@@ -5,10 +5,13 @@
 #include "base/checked_math.h"
 #include "base/quote.h"
 #include "engram/config.h"
+#include "engram/source_numbers.h"
+#include "engram/source_tables.h"
 #include "format/gguf.h"
 #include "format/json_keys.h"
 #include "io/file.h"
-#include "model/names.h"
+#include "model/convert_metadata.h"
+#include "tables/table_set.h"
 
 namespace ecphory::tables {
 
@@ -16,7 +19,7 @@ namespace {
 
 using engram::TableCodec;
 
-const std::string kPrefix = "deepseek41.";
+const std::string kPrefix = engram::kGgufPrefix;
 // Tables begin on a page of every common system.
 constexpr uint64_t kGgufAlignment = 16384;
 // So do those of a safetensors file, whose header may be padded.
@@ -46,10 +49,6 @@ EngramConfig MiniConfig() {
   return e;
 }
 
-std::string LayerLabel(uint32_t layer) {
-  return "layer " + std::to_string(layer);
-}
-
 // u32 when every value fits, else u64.
 void AddWideArray(const std::string& key, const std::vector<uint64_t>& values,
                   GgufWriter* w) {
@@ -59,6 +58,10 @@ void AddWideArray(const std::string& key, const std::vector<uint64_t>& values,
     narrow.push_back(static_cast<uint32_t>(value));
   }
   w->AddUint32Array(key, narrow);
+}
+
+void AddTokenId(const std::string& key, int32_t id, GgufWriter* w) {
+  if (id >= 0) w->AddUint32(key, static_cast<uint32_t>(id));
 }
 
 void AddNumbers(const TableNumbers& numbers, GgufWriter* w) {
@@ -86,6 +89,10 @@ void AddNumbers(const TableNumbers& numbers, GgufWriter* w) {
   w->AddUint64Array(kPrefix + "engram.multipliers", multipliers);
   w->AddUint32(kPrefix + "vocab_size",
                static_cast<uint32_t>(numbers.token_map.size()));
+  if (!numbers.tokenizer) return;
+  AddTokenizerKeys(*numbers.tokenizer, w);
+  AddTokenId("tokenizer.ggml.bos_token_id", numbers.tokenizer->bos_id(), w);
+  AddTokenId("tokenizer.ggml.eos_token_id", numbers.tokenizer->eos_id(), w);
 }
 
 // Appends a region of whole rows; kOutOfRange when no file could hold it.
@@ -119,7 +126,8 @@ std::vector<SafetensorsTensor> SafetensorsTensors(const TableNumbers& numbers,
   std::vector<SafetensorsTensor> tensors;
   const uint64_t width = numbers.width;
   for (const engram::LayerLayout& layer : numbers.layout.layers) {
-    const std::string name = LayerTensor(layer.layer_id, "engram.embed");
+    const std::string name =
+        "layers." + std::to_string(layer.layer_id) + ".engram.embed";
     if (codec == TableCodec::kBf16) {
       tensors.push_back(
           {name + ".weight", "BF16", layer.rows, width, 2 * width});
@@ -143,10 +151,9 @@ Result<EngramConfig> NamedLayout(const std::string& name) {
         "layout " + Quoted(name) +
         ", expected released, mini or the path of a config.json");
   }
-  ECPHORY_ASSIGN_OR_RETURN(const ModelConfig config,
-                           ParseConfigJson(*text, name));
-  if (config.engram.enabled()) return config.engram;
-  return InvalidArgument("%s: has no engram_layer_ids", name.c_str());
+  ECPHORY_ASSIGN_OR_RETURN(engram::Numbers numbers,
+                           engram::ReadJsonNumbers(*text, name));
+  return std::move(numbers.config);
 }
 
 Result<TableFilePlan> PlanGguf(const TableNumbers& numbers) {
@@ -156,15 +163,15 @@ Result<TableFilePlan> PlanGguf(const TableNumbers& numbers) {
       engram::TableRowBytes(TableCodec::kRow264, numbers.width);
   for (const engram::LayerLayout& layer : numbers.layout.layers) {
     ECPHORY_RETURN_IF_ERROR(writer.AddTensor(
-        GgufTensorName(LayerTensor(layer.layer_id, "engram.embed")), DType::kI8,
-        {layer.rows, row_bytes}, nullptr));
+        engram::TableTensorName(engram::TensorNaming::kGguf, layer.layer_id),
+        DType::kI8, {layer.rows, row_bytes}, nullptr));
   }
   TableFilePlan plan;
   plan.header = writer.EncodeHeader();
   plan.total_bytes = plan.header.size();
   for (const engram::LayerLayout& layer : numbers.layout.layers) {
-    ECPHORY_RETURN_IF_ERROR(
-        Append(LayerLabel(layer.layer_id), layer.rows, row_bytes, &plan));
+    ECPHORY_RETURN_IF_ERROR(Append(RangeName(layer.layer_id, RangeKind::kRows),
+                                   layer.rows, row_bytes, &plan));
     if (!CheckedAlignUp(plan.total_bytes, kGgufAlignment, &plan.total_bytes)) {
       return OutOfRange("the tables are more than a file holds");
     }
@@ -176,8 +183,8 @@ Result<TableFilePlan> PlanRaw(const TableNumbers& numbers, TableCodec codec) {
   TableFilePlan plan;
   const size_t row_bytes = engram::TableRowBytes(codec, numbers.width);
   for (const engram::LayerLayout& layer : numbers.layout.layers) {
-    ECPHORY_RETURN_IF_ERROR(
-        Append(LayerLabel(layer.layer_id), layer.rows, row_bytes, &plan));
+    ECPHORY_RETURN_IF_ERROR(Append(RangeName(layer.layer_id, RangeKind::kRows),
+                                   layer.rows, row_bytes, &plan));
   }
   return plan;
 }

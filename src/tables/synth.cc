@@ -4,7 +4,6 @@
 #include <chrono>
 #include <filesystem>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "base/quote.h"
@@ -14,6 +13,7 @@
 #include "tables/layouts.h"
 #include "tables/sparse_file.h"
 #include "tables/synth_rows.h"
+#include "tables/table_set.h"
 #include "tables/table_writer.h"
 #include "text/token_map.h"
 
@@ -202,11 +202,6 @@ WrittenTables Describe(const SynthOptions& options, const SynthPlan& plan) {
         {layer.layer_id, layer.rows, region.offset, region.row_bytes});
   }
   return written;
-}
-
-uint32_t ThreadCount(uint32_t asked) {
-  if (asked != 0) return asked;
-  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
 }
 
 }  // namespace

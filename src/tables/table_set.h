@@ -1,0 +1,54 @@
+// The tables of a file or directory, and the byte ranges that they lie in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ecphory/engram_tables.h"
+#include "ecphory/status.h"
+#include "engram/source.h"
+#include "engram/store.h"
+#include "tables/chunks.h"
+
+namespace ecphory::tables {
+
+struct TableSet {
+  engram::Source source;
+  std::vector<engram::TableSource> tables;  // in layer order
+
+  uint32_t layer(size_t table) const { return source.config.layer_ids[table]; }
+};
+
+// Layout, token map and extents are checked; no row is read.
+Result<TableSet> OpenTableSet(const TableInput& input);
+
+// What a byte range of a source holds.
+enum class RangeKind : uint8_t {
+  kHeader,  // a GGUF's metadata and tensor directory
+  kRows,    // whole rows
+  kCodes,   // of the released pair
+  kScales,  // of the released pair
+};
+
+struct SourceRange {
+  Region region;  // name "header", "layer_1", "layer_1_codes", ...
+  RangeKind kind = RangeKind::kRows;
+  size_t table = 0;  // not of kHeader
+  std::string file;
+};
+
+// The header of a GGUF file, then every table's range or two.
+Result<std::vector<SourceRange>> RangesOf(const TableSet& set);
+
+// "layer_1", and of a pair's parts "layer_1_codes", "layer_1_scales".
+std::string RangeName(uint32_t layer, RangeKind kind);
+
+// What a file is, so that work on it is not continued on another: path, size,
+// inode and time of change.
+std::string FileIdentity(const std::string& path);
+
+// As asked for; 0: the processors, at most 8.
+uint32_t ThreadCount(uint32_t asked);
+
+}  // namespace ecphory::tables
