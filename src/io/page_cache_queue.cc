@@ -34,7 +34,7 @@ class PageCacheQueue : public ReadQueue {
         copied_(depth_) {
     for (const QueueFile& file : files) {
       pages_.push_back(std::make_unique<CachedPages>(file.file));
-      readable_.push_back(false);
+      checked_.push_back({0, false});
     }
   }
 
@@ -50,6 +50,12 @@ class PageCacheQueue : public ReadQueue {
   Result<size_t> Reap(std::span<CompletedRead> done, size_t min) override;
 
  private:
+  struct Checked {
+    uint64_t batch;  // when
+    bool readable;
+  };
+
+  bool Readable(uint32_t file);
   // Sorts `reads` into hits_ and misses_, with the misses' places.
   void Split(std::span<const QueuedRead> reads);
   void CopyHits(std::span<const QueuedRead> hits);
@@ -61,7 +67,8 @@ class PageCacheQueue : public ReadQueue {
 
   // The submitting thread's.
   std::vector<std::unique_ptr<CachedPages>> pages_;  // by file
-  std::vector<bool> readable_;                       // by file, this batch
+  std::vector<Checked> checked_;                     // by file
+  uint64_t batch_ = 0;
   std::vector<QueuedRead> hits_;
   std::vector<QueuedRead> misses_;
   std::vector<size_t> places_;  // of the misses among all reads
@@ -73,13 +80,20 @@ class PageCacheQueue : public ReadQueue {
   std::atomic<uint32_t> in_flight_{0};  // copied ones included
 };
 
+// Asks the kernel once a batch, not once a read.
+bool PageCacheQueue::Readable(uint32_t file) {
+  if (checked_[file].batch != batch_) {
+    checked_[file] = {batch_, pages_[file]->Check()};
+  }
+  return checked_[file].readable;
+}
+
 void PageCacheQueue::Split(std::span<const QueuedRead> reads) {
-  // Once a batch, not once a read.
-  for (size_t i = 0; i < pages_.size(); ++i) readable_[i] = pages_[i]->Check();
+  ++batch_;
   n_hits_ = n_misses_ = 0;
   for (size_t i = 0; i < reads.size(); ++i) {
     const QueuedRead& read = reads[i];
-    if (readable_[read.file] && pages_[read.file]->Knows(read)) {
+    if (Readable(read.file) && pages_[read.file]->Knows(read)) {
       hits_[n_hits_++] = read;
     } else {
       places_[n_misses_] = i;

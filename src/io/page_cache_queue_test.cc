@@ -1,9 +1,13 @@
 #include "io/page_cache_queue.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "io/cached_pages.h"
 #include "io/fault_queue.h"
@@ -87,6 +91,31 @@ TEST_F(PageCacheQueueTest, ErrorsOfTheQueueComeThrough) {
   ASSERT_EQ(*queue_->Submit(std::span(reads).subspan(1)), 1u);
   EXPECT_FALSE(queue_->Reap(done, 1).ok());
   EXPECT_EQ(*queue_->Reap(done, 1), 1u);
+}
+
+// How many of the file's pages the page cache holds.
+size_t ResidentPages(int fd) {
+  void* base = ::mmap(nullptr, kSize, PROT_READ, MAP_SHARED, fd, 0);
+  std::vector<unsigned char> pages(kSize / 4096);
+  EXPECT_EQ(::mincore(base, kSize, pages.data()), 0);
+  ::munmap(base, kSize);
+  return static_cast<size_t>(
+      std::count_if(pages.begin(), pages.end(), [](int p) { return p & 1; }));
+}
+
+TEST_F(PageCacheQueueTest, PagesThatTheKernelTookBackAreForgotten) {
+  Make({});
+  const QueuedRead reads[] = {Block(1, 0), Block(9, 1)};
+  RunReads(queue_.get(), reads);
+  ::fsync(file_->buffered());
+  ::posix_fadvise(file_->buffered(), 0, 0, POSIX_FADV_DONTNEED);
+  if (ResidentPages(file_->buffered()) > 0) GTEST_SKIP() << "pages stay here";
+  // Still believed to be there: the copy waits for the disk.
+  EXPECT_EQ(RunReads(queue_.get(), reads), (std::vector<int32_t>(2, 264)));
+  EXPECT_TRUE(HoldsFileBytes(reads[1], 0, 264));
+  EXPECT_EQ(inner_->reads(), 2u);
+  EXPECT_EQ(RunReads(queue_.get(), reads), (std::vector<int32_t>(2, 264)));
+  EXPECT_EQ(inner_->reads(), 4u);
 }
 
 TEST_F(PageCacheQueueTest, ACopyThatFailsIsToBeReadAgain) {

@@ -42,9 +42,9 @@ class PoolQueue : public ReadQueue {
   PoolQueue(std::vector<QueueFile> files, const PoolOptions& options)
       : files_(std::move(files)),
         depth_(options.depth),
-        hits_at_once_(options.hits_at_once),
         waiting_(depth_),
         finished_(depth_),
+        hits_at_once_(options.hits_at_once),
         hits_(depth_),
         misses_(depth_) {}
   ~PoolQueue() override;
@@ -67,7 +67,6 @@ class PoolQueue : public ReadQueue {
 
   const std::vector<QueueFile> files_;
   const uint32_t depth_;
-  const bool hits_at_once_;
   std::vector<std::thread> threads_;
 
   std::mutex mutex_;
@@ -81,6 +80,7 @@ class PoolQueue : public ReadQueue {
   bool stop_ = false;
 
   // The submitting thread's.
+  bool hits_at_once_;
   std::vector<CompletedRead> hits_;
   std::vector<QueuedRead> misses_;
 };
@@ -132,8 +132,11 @@ bool PoolQueue::TryHit(const QueuedRead& read) {
   const QueueFile& file = files_[read.file];
   if (file.direct || file.descriptor() < 0) return false;
   const iovec into{read.buffer, read.bytes};
-  return ::preadv2(file.descriptor(), &into, 1, static_cast<off_t>(read.offset),
-                   RWF_NOWAIT) == static_cast<ssize_t>(read.bytes);
+  const ssize_t got = ::preadv2(file.descriptor(), &into, 1,
+                                static_cast<off_t>(read.offset), RWF_NOWAIT);
+  // Not every file system can tell.
+  if (got < 0 && errno == EOPNOTSUPP) hits_at_once_ = false;
+  return got == static_cast<ssize_t>(read.bytes);
 }
 
 Result<size_t> PoolQueue::Submit(std::span<const QueuedRead> reads) {
