@@ -161,6 +161,21 @@ std::string EscapeHtml(std::string_view text) {
   return escaped;
 }
 
+bool IsWholeUtf8(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const Utf8Step step = NextUtf8(bytes);
+    if (step.kind != Utf8Step::Kind::kCharacter) return false;
+    bytes.remove_prefix(step.length);
+  }
+  return true;
+}
+
+std::string Hex(std::string_view bytes) {
+  std::string hex;
+  for (const char c : bytes) hex += Print("%02x", static_cast<uint8_t>(c));
+  return hex;
+}
+
 std::string EscapeScript(std::string_view json) {
   std::string escaped;
   for (const char c : json) {

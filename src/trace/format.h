@@ -29,6 +29,10 @@ size_t DisplayWidth(std::string_view text);
 std::string WrapItems(const std::string& prefix,
                       const std::vector<std::string>& items, size_t width);
 
+bool IsWholeUtf8(std::string_view bytes);
+// Two lower-case digits a byte.
+std::string Hex(std::string_view bytes);
+
 // `text` for HTML content and quoted attributes: & < > " ' escaped, bytes that
 // are no UTF-8 as U+FFFD, control characters as their pictures (U+2400 on).
 std::string EscapeHtml(std::string_view text);

@@ -20,6 +20,7 @@ std::string RenderPage(const Page& page);
 
 // Colours for light and dark, type, buttons and tables: in every page.
 extern const std::string_view kBaseStyle;
+extern const std::string_view kReportStyle;
 extern const std::string_view kTraceStyle;
 extern const std::string_view kTraceScript;
 extern const std::string_view kTracePanelScript;

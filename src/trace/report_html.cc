@@ -2,6 +2,7 @@
 #include "ecphory/engram_report.h"
 #include "trace/format.h"
 #include "trace/page.h"
+#include "trace/page_parts.h"
 #include "trace/report_facts.h"
 #include "trace/svg_plot.h"
 
@@ -10,32 +11,14 @@ namespace ecphory {
 namespace {
 
 using trace::Bytes;
+using trace::Cell;
 using trace::Duration;
 using trace::EscapeHtml;
+using trace::Figure;
 using trace::Grouped;
+using trace::Head;
+using trace::Key;
 using trace::Print;
-
-std::string Cell(const std::string& text, bool number = true) {
-  return (number ? "<td class=\"num\">" : "<td>") + EscapeHtml(text) + "</td>";
-}
-
-std::string Head(const std::vector<std::string>& names) {
-  std::string html = "<thead><tr>";
-  for (size_t i = 0; i < names.size(); ++i) {
-    html += (i == 0 ? "<th>" : "<th class=\"num\">") + EscapeHtml(names[i]) +
-            "</th>";
-  }
-  return html + "</tr></thead>\n";
-}
-
-std::string Key(const std::vector<std::pair<std::string, size_t>>& names) {
-  std::string html = "<ul class=\"key\">";
-  for (const auto& [name, colour] : names) {
-    html += Print("<li><i style=\"background:var(--s%zu)\"></i>", colour % 8) +
-            EscapeHtml(name) + "</li>";
-  }
-  return html + "</ul>\n";
-}
 
 std::string KindKey(const EngramReport& report) {
   std::vector<std::pair<std::string, size_t>> names;
@@ -43,11 +26,6 @@ std::string KindKey(const EngramReport& report) {
     names.emplace_back(report.kinds[k].kind, k);
   }
   return Key(names);
-}
-
-std::string Figure(const std::string& title, const std::string& plot) {
-  return "<figure><figcaption>" + EscapeHtml(title) + "</figcaption>" + plot +
-         "</figure>\n";
 }
 
 // --- On and off -------------------------------------------------------------
@@ -287,27 +265,6 @@ std::string ConditionSection(const EngramReport& report) {
   return html + "</tbody></table></section>\n";
 }
 
-constexpr std::string_view kReportStyle = R"css(
-section { margin-top: 34px; border-top: 1px solid var(--line); padding-top: 16px; }
-figure { margin: 8px 0 14px; }
-figcaption { font-size: 13px; color: var(--soft); margin-bottom: 2px; }
-.plot { display: block; max-width: 100%; height: auto; }
-.plot text { font-size: 11px; fill: var(--soft); }
-.plot path.grid { stroke: var(--line); stroke-width: 1; }
-.grid { display: flex; flex-wrap: wrap; gap: 6px 28px; }
-.key { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 18px;
-  margin: 0 0 8px; padding: 0; font-size: 13px; }
-.key i { display: inline-block; width: 11px; height: 11px; border-radius: 2px;
-  margin-right: 6px; }
-.means { font-size: 12px; margin: 2px 4px; max-width: 192px; }
-.pair { display: flex; flex-wrap: wrap; gap: 0 48px; }
-.pair > div { flex: 1 1 440px; min-width: 0; }
-.pair table { width: 100%; }
-.ctx { white-space: pre-wrap; overflow-wrap: anywhere; }
-.ctx span { color: var(--soft); }
-table { display: block; overflow-x: auto; max-width: 100%; }
-)css";
-
 }  // namespace
 
 std::string EngramReportHtml(const EngramReport& report) {
@@ -315,7 +272,7 @@ std::string EngramReportHtml(const EngramReport& report) {
   const std::string name = c.name.empty() ? c.path : c.name;
   trace::Page page;
   page.title = "Engram report: " + name;
-  page.style = kReportStyle;
+  page.style = trace::kReportStyle;
   page.body =
       "<h1>Engram report</h1>\n<p class=\"sub\">" + EscapeHtml(name) +
       Print(" \xC2\xB7 %u rows a token \xC2\xB7 ", report.rows_per_token) +

@@ -1,12 +1,10 @@
 // A trace as a page: the text, coloured, and what lies behind each token.
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "ecphory/engram_trace.h"
-#include "text/utf8.h"
 #include "trace/format.h"
 #include "trace/page.h"
+#include "trace/trace_page_data.h"
 
 namespace ecphory {
 
@@ -15,103 +13,6 @@ namespace {
 using trace::EscapeHtml;
 using trace::Grouped;
 using trace::Print;
-using Json = nlohmann::json;
-
-bool IsWholeUtf8(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const Utf8Step step = NextUtf8(bytes);
-    if (step.kind != Utf8Step::Kind::kCharacter) return false;
-    bytes.remove_prefix(step.length);
-  }
-  return true;
-}
-
-std::string Hex(std::string_view bytes) {
-  std::string hex;
-  for (const char c : bytes) hex += Print("%02x", static_cast<uint8_t>(c));
-  return hex;
-}
-
-// --- Data -------------------------------------------------------------------
-
-// Four decimals are more than a screen shows.
-double Rounded(float x) {
-  return std::round(static_cast<double>(x) * 1e4) / 1e4;
-}
-
-Json LayerData(const EngramTraceLayer& layer) {
-  Json columns = Json::array(), multipliers = Json::array();
-  for (const EngramTraceColumn& c : layer.columns) {
-    columns.push_back({c.ngram, c.head, c.prime, c.offset});
-  }
-  for (const uint64_t m : layer.multipliers) {
-    multipliers.push_back(std::to_string(m));
-  }
-  return {{"layer", layer.layer},
-          {"rows", layer.rows},
-          {"columns", std::move(columns)},
-          {"multipliers", std::move(multipliers)}};
-}
-
-Json TokenLayerData(const EngramTokenTrace& layer) {
-  Json mixed = Json::array(), streams = Json::array();
-  for (const uint64_t m : layer.mixed) mixed.push_back(std::to_string(m));
-  for (const EngramStreamTrace& s : layer.streams) {
-    streams.push_back(
-        {Rounded(s.gate), Rounded(s.dot), Rounded(s.move), Rounded(s.cosine)});
-  }
-  return {{"mixed", std::move(mixed)},
-          {"rows", layer.rows},
-          {"streams", std::move(streams)}};
-}
-
-Json TokenData(const EngramTraceToken& token, std::string_view text,
-               size_t begin) {
-  Json layers = Json::array();
-  for (const auto& layer : token.layers)
-    layers.push_back(TokenLayerData(layer));
-  Json json{{"id", token.id},
-            {"piece", ReplaceInvalidUtf8(token.piece)},
-            {"compressed", token.compressed},
-            {"window", token.window},
-            {"reach", token.reach},
-            {"layers", std::move(layers)}};
-  if (!IsWholeUtf8(token.piece)) {
-    json["hex"] = Hex(token.piece);
-    json["whole"] =
-        trace::WholeCharacters(text, begin, begin + token.piece.size());
-  }
-  return json;
-}
-
-Json ClassesData(const std::vector<EngramTraceClass>& classes) {
-  Json json = Json::object();
-  for (const EngramTraceClass& c : classes) {
-    Json pieces = Json::array();
-    for (const auto& piece : c.pieces) {
-      pieces.push_back(ReplaceInvalidUtf8(piece));
-    }
-    json[std::to_string(c.compressed)] = {{"members", c.members},
-                                          {"pieces", std::move(pieces)}};
-  }
-  return json;
-}
-
-std::string PageData(const EngramTrace& trace, std::string_view text) {
-  Json layers = Json::array(), tokens = Json::array();
-  for (const auto& layer : trace.layers) layers.push_back(LayerData(layer));
-  size_t begin = 0;
-  for (const auto& token : trace.tokens) {
-    tokens.push_back(TokenData(token, text, begin));
-    begin += token.piece.size();
-  }
-  const Json json{{"max_ngram", trace.max_ngram},
-                  {"streams", trace.streams},
-                  {"layers", std::move(layers)},
-                  {"tokens", std::move(tokens)},
-                  {"classes", ClassesData(trace.classes)}};
-  return json.dump();
-}
 
 // --- Text -------------------------------------------------------------------
 
@@ -154,7 +55,7 @@ bool IsBlank(const std::string& piece) {
 // Bytes in hexadecimal, and the character that they complete, if any.
 std::string PartialPiece(const std::string& piece, std::string_view text,
                          size_t begin) {
-  std::string html = Hex(piece);
+  std::string html = trace::Hex(piece);
   const size_t end = begin + piece.size();
   const std::string before =
       trace::WholeCharacters(text.substr(0, end), begin, end);
@@ -172,7 +73,7 @@ std::string TokenHtml(const EngramTraceToken& token, size_t at,
   } else if (token.special) {
     kind = " mark";
     content = EscapeHtml(token.piece);
-  } else if (!IsWholeUtf8(token.piece)) {
+  } else if (!trace::IsWholeUtf8(token.piece)) {
     kind = " hex";
     content = PartialPiece(token.piece, text, begin);
   } else {
@@ -328,7 +229,7 @@ std::string EngramTraceHtml(const EngramTrace& trace) {
   page.style = trace::kTraceStyle;
   page.script = std::string(trace::kTraceScript);
   page.script += trace::kTracePanelScript;
-  page.data = PageData(trace, text);
+  page.data = trace::TracePageData(trace, text);
   page.body = "<h1>Engram trace</h1>\n" + Subtitle(trace) +
               "<div class=\"top\">" + Lead(trace) + Scale() + "</div>\n" +
               Controls(trace) + "<main>\n" + TextHtml(trace, text) +

@@ -18,14 +18,6 @@ Json Decimals(const std::vector<uint64_t>& numbers) {
   return list;
 }
 
-std::string Hex(std::string_view bytes) {
-  std::string hex;
-  for (const char c : bytes) {
-    hex += trace::Print("%02x", static_cast<uint8_t>(c));
-  }
-  return hex;
-}
-
 Json LayerJson(const EngramTraceLayer& layer) {
   Json columns = Json::array();
   for (const EngramTraceColumn& column : layer.columns) {
@@ -95,7 +87,7 @@ Json TokenJson(const EngramTrace& trace, size_t at) {
   return Json{{"position", at},
               {"id", token.id},
               {"piece", ReplaceInvalidUtf8(token.piece)},
-              {"bytes", Hex(token.piece)},
+              {"bytes", trace::Hex(token.piece)},
               {"special", token.special},
               {"dead", dead},
               {"compressed", dead ? Json(nullptr) : Json(token.compressed)},
