@@ -3,85 +3,203 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "base/quote.h"
-#include "tensor/float_codec.h"
+#include "engram/row_cache.h"
 
 namespace ecphory::engram {
 
 namespace {
+
 // Requests whose buffers are kept for the next lookup: 1 MiB.
 constexpr size_t kKeptRequests = 1 << 16;
+
+// Rows that a cache or a view is asked for at once: enough to hide their
+// memory's latency, few enough that the rows stay in the first-level cache.
+constexpr size_t kBatch = 64;
+
+uint64_t AlignDown(uint64_t x, uint64_t alignment) {
+  return x & ~(alignment - 1);
+}
+uint64_t AlignUp(uint64_t x, uint64_t alignment) {
+  return AlignDown(x + alignment - 1, alignment);
+}
+
+// Adds row `row` to the extent if it touches and fits.
+bool Extend(const TableReader::Part& part, const ReadRules::Rule& rule,
+            uint64_t row, ReadRun::Extent* extent) {
+  const uint64_t begin = part.offset + row * part.bytes;
+  const uint64_t end = begin + part.bytes;
+  if (AlignDown(begin, rule.alignment) > extent->offset + extent->bytes) {
+    return false;
+  }
+  const uint64_t bytes = AlignUp(end, rule.alignment) - extent->offset;
+  if (bytes > rule.max_bytes) return false;
+  extent->bytes = static_cast<uint32_t>(bytes);
+  extent->needed = static_cast<uint32_t>(end - extent->offset);
+  return true;
+}
+
+ReadRun::Extent ExtentOf(const TableReader::Part& part,
+                         const ReadRules::Rule& rule, uint64_t row) {
+  ReadRun::Extent extent;
+  extent.offset = AlignDown(part.offset + row * part.bytes, rule.alignment);
+  (void)Extend(part, rule, row, &extent);
+  return extent;
+}
+
 }  // namespace
 
 Status Lookup::Prepare(const TableReader& table, const LookupRequest& request) {
   const std::span<const uint64_t> rows = request.rows;
   table_ = &table;
   out_ = static_cast<uint8_t*>(request.out);
+  out_bytes_ = table.out_bytes(request.format);
   format_ = request.format;
   requests_.clear();
   groups_.clear();
-  for (size_t i = 0; i < rows.size(); ++i) requests_.push_back({rows[i], i});
+  requests_.reserve(rows.size());
+  uint64_t largest = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    requests_.push_back({rows[i], i});
+    largest = std::max(largest, rows[i]);
+  }
+  const TableSource& source = table.source();
+  if (largest < source.rows) return {};
+  requests_.clear();
+  return OutOfRange("table %s: row %" PRIu64 " was asked for, it has %" PRIu64
+                    " rows",
+                    Quoted(source.name).c_str(), largest, source.rows);
+}
+
+Status Lookup::TakeCached(RowCache* cache, size_t table_index, size_t* hits) {
+  const size_t row_bytes = table_->row_bytes();
+  bytes_.resize(kBatch * row_bytes);
+  uint64_t rows[kBatch];
+  uint8_t found[kBatch];
+  size_t left = 0;
+  for (size_t begin = 0; begin < requests_.size(); begin += kBatch) {
+    const size_t count = std::min(kBatch, requests_.size() - begin);
+    for (size_t i = 0; i < count; ++i) rows[i] = requests_[begin + i].row;
+    *hits += cache->FindBatch(table_index, {rows, count}, bytes_.data(), found);
+    for (size_t i = 0; i < count; ++i) {
+      const Request request = requests_[begin + i];
+      if (found[i] == 0) {
+        requests_[left++] = request;
+      } else if (!table_->Decode(bytes_.data() + i * row_bytes, format_,
+                                 Place(request))) {
+        return table_->BrokenRow(request.row);
+      }
+    }
+  }
+  requests_.resize(left);
+  return {};
+}
+
+Status Lookup::TakeViewed(const TableView& view, size_t begin, size_t end,
+                          uint64_t* failed) {
+  bytes_.resize(kBatch * table_->part(1).bytes);
+  *failed = UINT64_MAX;
+  Status status;
+  for (size_t at = begin; at < end; at += kBatch) {
+    const size_t count = std::min(kBatch, end - at);
+    uint64_t row;
+    if (VisitBatch(view, at, count, &row).ok()) continue;
+    // Which others fail, too, is not known: one by one.
+    for (size_t i = at; i < at + count; ++i) {
+      Status one = VisitBatch(view, i, 1, &row);
+      if (one.ok() || row >= *failed) continue;
+      *failed = row;
+      status = std::move(one);
+    }
+  }
+  return status;
+}
+
+Status Lookup::VisitBatch(const TableView& view, size_t begin, size_t count,
+                          uint64_t* failed) {
+  ViewRange ranges[kBatch];
+  const std::span<const ViewRange> batch(ranges, count);
+  const Request* requests = &requests_[begin];
+  uint8_t* scales = bytes_.data();
+  const size_t scale_bytes = table_->part(1).bytes;
+  size_t broken = count;
+  // Visitors must not leave anything half done: a page that cannot be had ends
+  // them in their middle.
+  const auto copy_scales = [=](size_t i, const uint8_t* bytes) {
+    std::memcpy(scales + i * scale_bytes, bytes, scale_bytes);
+  };
+  const auto decode = [&, this](size_t i, const uint8_t* bytes) {
+    if (!table_->Decode(bytes, scales + i * scale_bytes, format_,
+                        Place(requests[i]))) {
+      broken = std::min(broken, i);
+    }
+  };
+  for (size_t p = table_->parts(); p-- > 0;) {
+    const TableReader::Part& part = table_->part(p);
+    for (size_t i = 0; i < count; ++i) {
+      ranges[i] = {part.offset + requests[i].row * part.bytes,
+                   static_cast<uint32_t>(part.bytes)};
+    }
+    size_t index = 0;
+    const Status status = p == 1
+                              ? view.part[1]->Visit(batch, copy_scales, &index)
+                              : view.part[0]->Visit(batch, decode, &index);
+    if (status.ok()) continue;
+    *failed = requests[index].row;
+    return status.WithContext("table " + Quoted(table_->source().name) +
+                              ", row " + std::to_string(*failed));
+  }
+  if (broken == count) return {};
+  *failed = requests[broken].row;
+  return table_->BrokenRow(*failed);
+}
+
+void Lookup::Sort() {
   std::sort(requests_.begin(), requests_.end(),
             [](const Request& a, const Request& b) { return a.row < b.row; });
-  const TableSource& source = table.source();
-  if (!requests_.empty() && requests_.back().row >= source.rows) {
-    return OutOfRange(
-        "table %s: row %" PRIu64 " was asked for, it has %" PRIu64 " rows",
-        Quoted(source.name).c_str(), requests_.back().row, source.rows);
-  }
   for (size_t i = 0; i < requests_.size(); ++i) {
     if (i == 0 || requests_[i].row != requests_[i - 1].row) {
       groups_.push_back(i);
     }
   }
-  return {};
 }
 
-Status Lookup::Read(size_t begin, size_t end, std::span<uint8_t> scratch,
-                    size_t* done) const {
-  for (*done = 0; begin + *done < end; ++*done) {
-    ECPHORY_RETURN_IF_ERROR(ReadGroup(begin + *done, scratch));
+ReadRun Lookup::RunAt(size_t begin, size_t limit, const ReadRules& rules,
+                      bool merge) const {
+  ReadRun run;
+  run.begin = begin;
+  run.end = begin + 1;
+  const size_t parts = table_->parts();
+  for (size_t p = 0; p < parts; ++p) {
+    run.part[p] = ExtentOf(table_->part(p), rules.part[p], row(begin));
   }
-  return {};
-}
-
-Status Lookup::ReadGroup(size_t group, std::span<uint8_t> scratch) const {
-  const size_t width = table_->source().width;
-  const size_t first = groups_[group];
-  const size_t last =
-      group + 1 < groups_.size() ? groups_[group + 1] : requests_.size();
-  std::vector<float> decoded(format_ == RowFormat::kF32 ? 0 : width);
-  float* values =
-      format_ == RowFormat::kF32
-          ? reinterpret_cast<float*>(out_) + requests_[first].place * width
-          : decoded.data();
-  ECPHORY_RETURN_IF_ERROR(
-      table_->ReadRow(requests_[first].row, scratch, values));
-  const size_t next = format_ == RowFormat::kF32 ? first + 1 : first;
-  for (size_t i = next; i < last; ++i) {
-    Write(values, scratch.data(), requests_[i].place);
-  }
-  return {};
-}
-
-void Lookup::Write(const float* values, const uint8_t* raw,
-                   size_t place) const {
-  const size_t width = table_->source().width;
-  switch (format_) {
-    case RowFormat::kF32:
-      std::memcpy(out_ + place * width * 4, values, width * 4);
-      return;
-    case RowFormat::kBf16:
-      for (size_t i = 0; i < width; ++i) {
-        const uint16_t bits = F32ToBF16(values[i]);
-        std::memcpy(out_ + (place * width + i) * 2, &bits, 2);
+  for (; merge && run.end < limit; ++run.end) {
+    ReadRun longer = run;
+    for (size_t p = 0; p < parts; ++p) {
+      if (!Extend(table_->part(p), rules.part[p], row(run.end),
+                  &longer.part[p])) {
+        return run;
       }
-      return;
-    case RowFormat::kRaw:
-      std::memcpy(out_ + place * row_bytes(), raw, row_bytes());
-      return;
+    }
+    std::copy(longer.part, longer.part + kMaxParts, run.part);
   }
+  return run;
+}
+
+bool Lookup::Deliver(size_t index, const uint8_t* codes,
+                     const uint8_t* scales) const {
+  const Request& first = requests_[groups_[index]];
+  uint8_t* values = Place(first);
+  if (!table_->Decode(codes, scales, format_, values)) return false;
+  const size_t end =
+      index + 1 < groups_.size() ? groups_[index + 1] : requests_.size();
+  for (size_t i = groups_[index] + 1; i < end; ++i) {
+    std::memcpy(Place(requests_[i]), values, out_bytes_);
+  }
+  return true;
 }
 
 void Lookup::Trim() {

@@ -134,9 +134,13 @@ class Store {
   const IoReport& io() const;
   StoreStats stats() const;                    // all tables
   StoreStats table_stats(size_t index) const;  // one
+  // Seconds from Submit to the last row that a share `q` (0..1) of the table's
+  // lookups did not exceed, to 9 % (some microseconds at the low end).
+  double LatencyQuantile(size_t index, double q) const;
   void ResetStats();
 
  private:
+  friend class StoreAccess;
   struct Impl;
   explicit Store(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

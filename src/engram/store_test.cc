@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <random>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,9 +19,11 @@ namespace {
 constexpr TableCodec kCodecs[] = {TableCodec::kRow264,
                                   TableCodec::kReleasedPair, TableCodec::kBf16};
 
+// Without a cache, so that every lookup reads.
 std::unique_ptr<Store> OpenStore(std::vector<TableSource> tables,
                                  uint32_t io_threads = 4) {
-  auto store = Store::Open(std::move(tables), {.io_threads = io_threads});
+  auto store = Store::Open(std::move(tables),
+                           {.io_threads = io_threads, .cache_bytes = 0});
   EXPECT_TRUE(store.ok()) << store.status().ToString();
   return store.ok() ? std::move(store).value() : nullptr;
 }
@@ -31,35 +33,6 @@ void ExpectRefused(TableSource table, const std::string& part) {
   ASSERT_FALSE(store.ok()) << "accepted, expected: " << part;
   EXPECT_NE(store.status().message().find(part), std::string::npos)
       << store.status().ToString();
-}
-
-void ExpectError(const Status& status, StatusCode code,
-                 const std::string& part) {
-  EXPECT_EQ(status.code(), code) << status.ToString();
-  EXPECT_NE(status.message().find(part), std::string::npos)
-      << status.ToString();
-}
-
-std::vector<uint64_t> RandomRows(uint64_t table_rows, size_t count,
-                                 uint32_t seed) {
-  std::mt19937 rng(seed);
-  std::vector<uint64_t> rows(count);
-  for (uint64_t& row : rows) row = rng() % table_rows;
-  return rows;
-}
-
-// Looks `rows` up and holds every value to the table's own.
-void ExpectRows(Store* store, size_t index, const TestTable& table,
-                std::span<const uint64_t> rows) {
-  std::vector<float> out(rows.size() * table.width());
-  const Status status = store->Wait(store->Submit({index, rows, out.data()}));
-  ASSERT_TRUE(status.ok()) << status.ToString();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const std::vector<float> expected = table.Row(rows[i]);
-    ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
-                           out.begin() + i * table.width()))
-        << "row " << rows[i] << " at " << i;
-  }
 }
 
 TEST(Store, ReadsEveryCodecInAnyOrder) {
@@ -122,6 +95,7 @@ TEST(Store, TellsWhatOneLookupCost) {
     LookupStats stats;
     const Ticket ticket = store->Submit({0, rows, out.data()});
     ASSERT_TRUE(store->Wait(ticket, &stats).ok());
+    EXPECT_EQ(stats.cache_hits, 0u);
     EXPECT_EQ(stats.rows_read, 3u);
     EXPECT_EQ(stats.bytes_read, 3u * 66);
   }
@@ -165,47 +139,148 @@ TEST(Store, ReadyTurnsTrueWithoutAWait) {
   EXPECT_TRUE(store->Wait(ticket).ok());
 }
 
+// Rows whose reads cannot be merged.
+std::vector<uint64_t> EveryOtherRow(size_t count) {
+  std::vector<uint64_t> rows(count);
+  for (size_t i = 0; i < count; ++i) rows[i] = 2 * i;
+  return rows;
+}
+
 TEST(Store, EveryReaderTakesPartInALookup) {
   const TestTable table(TableCodec::kRow264, 100, 32);
   const auto file = std::make_shared<GateFile>(table.Source().file);
   const auto store = OpenStore({table.Source(file)}, 5);
-  std::vector<float> out(64 * 32);
+  std::vector<float> out(50 * 32);
   file->Close();
-  const Ticket ticket = store->Submit({0, RandomRows(100, 64, 5), out.data()});
+  const Ticket ticket = store->Submit({0, EveryOtherRow(50), out.data()});
   EXPECT_TRUE(file->AwaitReaders(5));
   file->Open();
   EXPECT_TRUE(store->Wait(ticket).ok());
 }
 
-TEST(Store, AWaitingThreadNeedsNoReader) {
+TEST(Store, ALookupEndsWhileAnOlderOneIsHeldUp) {
   const TestTable slow(TableCodec::kRow264, 100, 32);
   const TestTable quick(TableCodec::kRow264, 100, 32);
   const auto file = std::make_shared<GateFile>(slow.Source().file);
-  const auto store = OpenStore({slow.Source(file), quick.Source()}, 1);
-  std::vector<float> out(64 * 32);
+  const auto store = OpenStore({slow.Source(file), quick.Source()}, 4);
+  std::vector<float> out(3 * 32);
   file->Close();
-  const Ticket ticket = store->Submit({0, RandomRows(100, 64, 6), out.data()});
-  EXPECT_TRUE(file->AwaitReaders(1));  // the only reader is held up
+  const Ticket ticket = store->Submit({0, EveryOtherRow(3), out.data()});
+  EXPECT_TRUE(file->AwaitReaders(3));
   ExpectRows(store.get(), 1, quick, RandomRows(100, 64, 7));
+  EXPECT_FALSE(store->Ready(ticket));
   file->Open();
   EXPECT_TRUE(store->Wait(ticket).ok());
 }
 
-TEST(Store, CancelDropsWhatNobodyTook) {
+TEST(Store, CancelWaitsForNoRead) {
   const TestTable table(TableCodec::kRow264, 500, 32);
   const auto file = std::make_shared<GateFile>(table.Source().file);
   const auto store = OpenStore({table.Source(file)}, 2);
-  std::vector<float> out(400 * 32);
+  std::vector<float> out(200 * 32, 1.5f);
   file->Close();
-  const Ticket ticket = store->Submit({0, RandomRows(500, 400, 8), out.data()});
+  const Ticket ticket = store->Submit({0, EveryOtherRow(200), out.data()});
   EXPECT_TRUE(file->AwaitReaders(2));
-  std::thread canceller([&] { store->Cancel(ticket); });
-  while (!store->Ready(ticket)) std::this_thread::yield();  // it has begun
+  store->Cancel(ticket);  // the file is still closed
+  EXPECT_TRUE(store->Ready(ticket));
   file->Open();
-  canceller.join();
-  EXPECT_LE(store->stats().rows_read, 2u * 32);
   ExpectRows(store.get(), 0, table, RandomRows(500, 64, 9));
+  EXPECT_EQ(out, std::vector<float>(200 * 32, 1.5f));
   ExpectError(store->Wait(ticket), StatusCode::kInvalidArgument, "ticket");
+}
+
+TEST(Store, LookupsNobodyWaitsForGoOn) {
+  // Many more rows than reads in flight, and none is reaped by a caller.
+  const TestTable table(TableCodec::kRow264, 5000, 32);
+  auto opened =
+      Store::Open({table.Source()}, {.queue_depth = 8, .cache_bytes = 0});
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  Store& store = **opened;
+  std::vector<float> out(2500 * 32);
+  const Ticket ticket = store.Submit({0, EveryOtherRow(2500), out.data()});
+  while (store.stats().rows_read < 2500) std::this_thread::yield();
+  EXPECT_TRUE(store.Ready(ticket));
+  EXPECT_TRUE(store.Wait(ticket).ok());
+}
+
+TEST(Store, SeveralRequestsInOneSubmission) {
+  const TestTable a(TableCodec::kRow264, 300, 64, "a");
+  const TestTable b(TableCodec::kReleasedPair, 200, 32, "b");
+  const auto store = OpenStore({a.Source(), b.Source()});
+  const auto rows_a = RandomRows(300, 24, 1), rows_b = RandomRows(200, 24, 2);
+  std::vector<float> out_a(24 * 64), out_b(24 * 32);
+  const LookupRequest requests[] = {{0, rows_a, out_a.data()},
+                                    {1, rows_b, out_b.data()}};
+  Ticket tickets[2] = {};
+  store->Submit(requests, tickets);
+  EXPECT_NE(tickets[0], tickets[1]);
+  EXPECT_TRUE(store->Wait(tickets[1]).ok());
+  EXPECT_TRUE(store->Wait(tickets[0]).ok());
+  for (size_t i = 0; i < 24; ++i) {
+    EXPECT_EQ(out_a[i * 64], a.Row(rows_a[i])[0]);
+    EXPECT_EQ(out_b[i * 32 + 31], b.Row(rows_b[i])[31]);
+  }
+}
+
+TEST(Store, EveryFormat) {
+  for (TableCodec codec : kCodecs) {
+    const TestTable table(codec, 300, 64);
+    for (const uint64_t cache_bytes : {uint64_t{0}, uint64_t{1} << 20}) {
+      auto store = Store::Open({table.Source()}, {.cache_bytes = cache_bytes});
+      ASSERT_TRUE(store.ok());
+      const auto rows = RandomRows(300, 100, 13);
+      for (int again = 0; again < 2; ++again) {
+        ExpectRows(store->get(), 0, table, rows);
+        ExpectBf16Rows(store->get(), table, rows);
+        ExpectRawRows(store->get(), table, rows);
+      }
+    }
+  }
+}
+
+TEST(Store, RowsThatTouchShareARead) {
+  const TestTable table(TableCodec::kReleasedPair, 500, 64);
+  const auto store = OpenStore({table.Source()});
+  ExpectRows(store.get(), 0, table, std::vector<uint64_t>{12, 10, 11, 300, 10});
+  StoreStats stats = store->stats();
+  EXPECT_EQ(stats.rows_read, 4u);
+  EXPECT_EQ(stats.reads, 2u * 2);  // codes and scales
+  EXPECT_EQ(stats.bytes_read, 4u * 66);
+  // No read is longer than a page: 64 rows of codes.
+  store->ResetStats();
+  std::vector<uint64_t> rows(130);
+  std::iota(rows.begin(), rows.end(), 100);
+  ExpectRows(store.get(), 0, table, rows);
+  EXPECT_EQ(store->stats().reads, 3u * 2);
+}
+
+TEST(Store, RowsOfTheCacheAreNotRead) {
+  const TestTable table(TableCodec::kReleasedPair, 500, 64);
+  auto store = Store::Open({table.Source()}, {});
+  ASSERT_TRUE(store.ok());
+  const std::vector<uint64_t> rows = {3, 100, 3, 250};
+  ExpectRows(store->get(), 0, table, rows);
+  EXPECT_EQ((*store)->stats().cache_hits, 0u);
+  std::vector<float> out(rows.size() * 64);
+  LookupStats stats;
+  ASSERT_TRUE(
+      (*store)->Wait((*store)->Submit({0, rows, out.data()}), &stats).ok());
+  EXPECT_EQ(stats.cache_hits, 4u);
+  EXPECT_EQ(stats.rows_read, 0u);
+  EXPECT_EQ((*store)->stats().cache_hits, 4u);
+  EXPECT_EQ((*store)->stats().rows_read, 3u);
+}
+
+TEST(Store, CountsByTable) {
+  const TestTable a(TableCodec::kRow264, 40, 256, "a");
+  const TestTable b(TableCodec::kBf16, 60, 32, "b");
+  const auto store = OpenStore({a.Source(), b.Source()});
+  ExpectRows(store.get(), 1, b, std::vector<uint64_t>{1, 5});
+  EXPECT_EQ(store->table_stats(0).rows_read, 0u);
+  EXPECT_EQ(store->table_stats(1).rows_read, 2u);
+  EXPECT_EQ(store->stats().rows_read, 2u);
+  EXPECT_EQ(store->LatencyQuantile(0, 0.5), 0);
+  EXPECT_GT(store->LatencyQuantile(1, 0.5), 0);
 }
 
 TEST(Store, DestructionEndsLookupsUnderWay) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "engram/store.h"
 #include "io/file.h"
+#include "tensor/float_codec.h"
 
 namespace ecphory::engram {
 
@@ -61,6 +63,16 @@ class TestTable {
     return std::span(main_).subspan(row * row_bytes, row_bytes);
   }
 
+  // Codes and scales.
+  std::vector<uint8_t> WholeRow(uint64_t row) const {
+    const std::span<const uint8_t> codes = RowBytes(row);
+    std::vector<uint8_t> bytes(codes.begin(), codes.end());
+    const size_t scale_bytes = TableScaleBytes(codec_, width_);
+    const auto scales = scales_.begin() + row * scale_bytes;
+    bytes.insert(bytes.end(), scales, scales + scale_bytes);
+    return bytes;
+  }
+
   // The values of a row that is not broken.
   std::vector<float> Row(uint64_t row) const {
     std::vector<float> values(width_);
@@ -99,8 +111,9 @@ class TestTable {
 // `bytes` behind `count` bytes that belong to something else.
 inline std::vector<uint8_t> Prepend(size_t count,
                                     const std::vector<uint8_t>& bytes) {
-  std::vector<uint8_t> longer(count, 0xff);
-  longer.insert(longer.end(), bytes.begin(), bytes.end());
+  std::vector<uint8_t> longer(count + bytes.size(), 0xff);
+  std::copy(bytes.begin(), bytes.end(),
+            longer.begin() + static_cast<ptrdiff_t>(count));
   return longer;
 }
 
@@ -146,5 +159,62 @@ class GateFile : public RandomAccessFile {
   mutable int readers_ = 0;
   bool open_ = true;
 };
+
+inline void ExpectError(const Status& status, StatusCode code,
+                        const std::string& part) {
+  EXPECT_EQ(status.code(), code) << status.ToString();
+  EXPECT_NE(status.message().find(part), std::string::npos)
+      << status.ToString();
+}
+
+inline std::vector<uint64_t> RandomRows(uint64_t table_rows, size_t count,
+                                        uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::vector<uint64_t> rows(count);
+  for (uint64_t& row : rows) row = rng() % table_rows;
+  return rows;
+}
+
+// Looks `rows` up and holds every value to the table's own.
+inline void ExpectRows(Store* store, size_t index, const TestTable& table,
+                       std::span<const uint64_t> rows) {
+  std::vector<float> out(rows.size() * table.width());
+  const Status status = store->Wait(store->Submit({index, rows, out.data()}));
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<float> expected = table.Row(rows[i]);
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                           out.begin() + i * table.width()))
+        << "row " << rows[i] << " at " << i;
+  }
+}
+
+// The same for the other formats.
+inline void ExpectBf16Rows(Store* store, const TestTable& table,
+                           std::span<const uint64_t> rows) {
+  std::vector<uint16_t> out(rows.size() * table.width());
+  const Status status =
+      store->Wait(store->Submit({0, rows, out.data(), RowFormat::kBf16}));
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  for (size_t i = 0; i < out.size(); ++i) {
+    ASSERT_EQ(BF16ToF32(out[i]),
+              table.Row(rows[i / table.width()])[i % table.width()]);
+  }
+}
+
+inline void ExpectRawRows(Store* store, const TestTable& table,
+                          std::span<const uint64_t> rows) {
+  const std::vector<uint8_t> first = table.WholeRow(0);
+  std::vector<uint8_t> out(rows.size() * first.size());
+  const Status status =
+      store->Wait(store->Submit({0, rows, out.data(), RowFormat::kRaw}));
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<uint8_t> row = table.WholeRow(rows[i]);
+    ASSERT_TRUE(
+        std::equal(row.begin(), row.end(), out.begin() + i * row.size()))
+        << "row " << rows[i];
+  }
+}
 
 }  // namespace ecphory::engram

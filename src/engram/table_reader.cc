@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <string>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
 #include "base/quote.h"
+#include "engram/row_decode.h"
 
 namespace ecphory::engram {
 
@@ -33,13 +34,12 @@ Result<TableReader> TableReader::Open(TableSource source) {
   reader.source_ = std::move(source);
   ECPHORY_RETURN_IF_ERROR(reader.CheckShape());
   const TableSource& table = reader.source_;
-  reader.main_bytes_ = TableRowBytes(table.codec, table.width);
-  reader.scale_bytes_ = TableScaleBytes(table.codec, table.width);
-  ECPHORY_RETURN_IF_ERROR(
-      reader.CheckExtent(table.file.get(), table.offset, reader.main_bytes_));
-  if (reader.scale_bytes_ > 0) {
-    ECPHORY_RETURN_IF_ERROR(reader.CheckExtent(
-        table.scale_file.get(), table.scale_offset, reader.scale_bytes_));
+  reader.parts_[0] = {table.file.get(), table.offset,
+                      TableRowBytes(table.codec, table.width)};
+  reader.parts_[1] = {table.scale_file.get(), table.scale_offset,
+                      TableScaleBytes(table.codec, table.width)};
+  for (size_t i = 0; i < reader.parts(); ++i) {
+    ECPHORY_RETURN_IF_ERROR(reader.CheckExtent(reader.parts_[i]));
   }
   ECPHORY_RETURN_IF_ERROR(reader.CheckSample());
   return reader;
@@ -58,36 +58,46 @@ Status TableReader::CheckShape() const {
   return {};
 }
 
-Status TableReader::CheckExtent(const RandomAccessFile* file, uint64_t offset,
-                                size_t bytes_per_row) const {
-  if (file == nullptr) {
+Status TableReader::CheckExtent(const Part& part) const {
+  if (part.file == nullptr) {
     return InvalidArgument("%s: no file is given for %s",
                            TableName(source_).c_str(),
                            TableCodecName(source_.codec));
   }
   uint64_t bytes, end;
-  if (CheckedMul(source_.rows, bytes_per_row, &bytes) &&
-      CheckedAdd(offset, bytes, &end) && end <= file->size()) {
+  if (CheckedMul(source_.rows, part.bytes, &bytes) &&
+      CheckedAdd(part.offset, bytes, &end) && end <= part.file->size()) {
     return {};
   }
   return Corrupt("%s: %s: %" PRIu64 " rows of %zu bytes from offset %" PRIu64
                  " reach past the end (%" PRIu64
                  " bytes); fetch the whole file again",
-                 file->path().c_str(), TableName(source_).c_str(), source_.rows,
-                 bytes_per_row, offset, file->size());
+                 part.file->path().c_str(), TableName(source_).c_str(),
+                 source_.rows, part.bytes, part.offset, part.file->size());
 }
 
 Status TableReader::CheckSample() const {
-  std::vector<uint8_t> scratch(row_bytes());
-  std::vector<float> values(source_.width);
+  std::vector<uint8_t> bytes(row_bytes());
+  std::vector<uint8_t> values(out_bytes(RowFormat::kF32));
   const uint64_t samples = std::min(kSampledRows, source_.rows);
   bool all_zero = true;
   for (uint64_t i = 0; i < samples; ++i) {
     // Evenly spaced, first and last row included.
     const uint64_t row =
         samples == 1 ? 0 : i * (source_.rows - 1) / (samples - 1);
-    ECPHORY_RETURN_IF_ERROR(ReadRow(row, scratch, values.data()));
-    all_zero = all_zero && AllZero(scratch);
+    uint8_t* to = bytes.data();
+    for (size_t p = 0; p < parts(); to += parts_[p++].bytes) {
+      const Status read = parts_[p].file->ReadExact(
+          parts_[p].offset + row * parts_[p].bytes, {to, parts_[p].bytes});
+      if (!read.ok()) {
+        return read.WithContext(TableName(source_) + ", row " +
+                                std::to_string(row));
+      }
+    }
+    if (!Decode(bytes.data(), RowFormat::kF32, values.data())) {
+      return BrokenRow(row);
+    }
+    all_zero = all_zero && AllZero(bytes);
   }
   if (!all_zero) return {};
   return Corrupt(
@@ -97,31 +107,52 @@ Status TableReader::CheckSample() const {
       source_.file->path().c_str(), TableName(source_).c_str(), samples);
 }
 
-Status TableReader::ReadBytes(uint64_t row, std::span<uint8_t> scratch) const {
-  ECPHORY_RETURN_IF_ERROR(source_.file->ReadExact(
-      source_.offset + row * main_bytes_, scratch.first(main_bytes_)));
-  if (scale_bytes_ == 0) return {};
-  return source_.scale_file->ReadExact(
-      source_.scale_offset + row * scale_bytes_,
-      scratch.subspan(main_bytes_, scale_bytes_));
+size_t TableReader::out_bytes(RowFormat format) const {
+  switch (format) {
+    case RowFormat::kF32: return source_.width * sizeof(float);
+    case RowFormat::kBf16: return source_.width * sizeof(uint16_t);
+    case RowFormat::kRaw: return row_bytes();
+  }
+  return 0;
 }
 
-Status TableReader::ReadRow(uint64_t row, std::span<uint8_t> scratch,
-                            float* out) const {
-  const Status read = ReadBytes(row, scratch);
-  if (!read.ok()) {
-    return read.WithContext(TableName(source_) + ", row " +
-                            std::to_string(row));
+bool TableReader::Decode(const uint8_t* codes, const uint8_t* scales,
+                         RowFormat format, uint8_t* out) const {
+  if (parts() == 1) scales = nullptr;
+  switch (format) {
+    case RowFormat::kF32:
+      return DecodeTableRowFast(source_.codec, codes, scales, source_.width,
+                                reinterpret_cast<float*>(out));
+    case RowFormat::kBf16:
+      return DecodeTableRowFast(source_.codec, codes, scales, source_.width,
+                                reinterpret_cast<uint16_t*>(out));
+    case RowFormat::kRaw:
+      std::memcpy(out, codes, parts_[0].bytes);
+      if (parts() > 1) {
+        std::memcpy(out + parts_[0].bytes, scales, parts_[1].bytes);
+      }
+      return true;
   }
-  if (DecodeTableRow(source_.codec, scratch.data(),
-                     scratch.data() + main_bytes_, source_.width, out)) {
-    return {};
-  }
-  return Corrupt("%s: %s, row %" PRIu64 " at offset %" PRIu64
-                 ": a code or scale is no number or a value is not finite; "
-                 "fetch the file again",
-                 source_.file->path().c_str(), TableName(source_).c_str(), row,
-                 source_.offset + row * main_bytes_);
+  return false;
+}
+
+bool TableReader::Decode(const uint8_t* row, RowFormat format,
+                         uint8_t* out) const {
+  return Decode(row, row + parts_[0].bytes, format, out);
+}
+
+std::string TableReader::PlaceName(uint64_t row, size_t part) const {
+  const Part& place = parts_[part];
+  return place.file->path() + ": " + TableName(source_) + ", row " +
+         std::to_string(row) + " at offset " +
+         std::to_string(place.offset + row * place.bytes);
+}
+
+Status TableReader::BrokenRow(uint64_t row) const {
+  return Corrupt(
+      "%s: a code or scale is no number or a value is not finite; fetch the "
+      "file again",
+      PlaceName(row).c_str());
 }
 
 }  // namespace ecphory::engram

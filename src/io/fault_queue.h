@@ -28,7 +28,7 @@ struct FaultQueuePlan {
   uint32_t bad_file = 0;
   uint64_t bad_begin = 0;
   uint64_t bad_end = 0;
-  std::optional<uint64_t> fail_read;
+  std::optional<uint64_t> fail_read = std::nullopt;
   int bad_errno = EIO;
   // The first `transient_times` reads of each place complete with
   // -transient_errno.
@@ -50,8 +50,8 @@ struct FaultQueuePlan {
   size_t submit_at_most = SIZE_MAX;
   uint32_t refuse_every = 0;
   // The calls with these numbers, from 0, fail with kIoError.
-  std::optional<uint64_t> submit_error;
-  std::optional<uint64_t> reap_error;
+  std::optional<uint64_t> submit_error = std::nullopt;
+  std::optional<uint64_t> reap_error = std::nullopt;
 };
 
 // Its choices follow from the seed. Thread-safe as every
