@@ -16,6 +16,8 @@ Status Tokenize(const std::string& tokenizer_json, const std::string& text_path,
 void Curves(const Sample& sample);
 // The row cache's policy with other parameters.
 void Choices(const Sample& sample);
+// Hit rates of the first 1,000 tokens, those up to 10,000, 100,000, ...
+void ColdStart(const Sample& sample);
 // The same size sampled twice as thinly as the other.
 void SamplingError(const Sample& sample);
 // Repeats inside a token, between neighbours, by distance, across sequences.

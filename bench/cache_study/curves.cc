@@ -132,6 +132,27 @@ void Choices(const Sample& sample) {
   }
 }
 
+void ColdStart(const Sample& sample) {
+  for (const uint64_t megabytes : {16, 64, 256, 1024}) {
+    for (const NamedPolicy& policy : SetPolicies()) {
+      if (!policy.every_size) continue;
+      const auto cache = policy.make(sample, Capacity(megabytes, 1));
+      std::printf("%s\t%s\t%llu", sample.name.c_str(), policy.name.c_str(),
+                  static_cast<unsigned long long>(megabytes));
+      size_t i = 0;
+      for (size_t tokens = 1000; i < sample.ids.size(); tokens *= 10) {
+        const size_t begin = i;
+        const size_t end = std::min(tokens * kOrders, sample.ids.size());
+        size_t hits = 0;
+        for (; i < end; ++i) hits += cache->Access(sample.ids[i]) ? 1 : 0;
+        std::printf("\t%.5f", static_cast<double>(hits) /
+                                  static_cast<double>(end - begin));
+      }
+      std::printf("\n");
+    }
+  }
+}
+
 // What the sampling does to the figures: all columns, one in sixteen, and a
 // quarter of those, at one size.
 void SamplingError(const Sample& sample) {

@@ -11,8 +11,8 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: engram_cache_study tokenize TOKENIZER.json TEXT OUT\n"
-    "       engram_cache_study curves|choices|sampling|reuse|replay FACTS.json "
-    "MAP.i32 KINDS [NAME...]";
+    "       engram_cache_study curves|choices|cold|sampling|reuse|replay "
+    "FACTS.json MAP.i32 KINDS [NAME...]";
 
 bool Wanted(const std::vector<std::string>& names, const std::string& name) {
   if (names.empty()) return true;
@@ -30,6 +30,7 @@ Status Run(const std::string& command, const engram::Hasher& hasher,
                            MakeSample(hasher, kind, /*layer=*/0, /*head=*/0));
   if (command == "curves") Curves(sample);
   if (command == "choices") Choices(sample);
+  if (command == "cold") ColdStart(sample);
   if (command == "sampling") SamplingError(sample);
   return {};
 }
