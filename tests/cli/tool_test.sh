@@ -233,6 +233,10 @@ grep -q '&lt;script&gt;\|<span[^>]*>&lt;</span>' page.html || fail "no text in t
 [ "$(grep -o '<script' page.html | wc -l)" -eq 2 ] || fail "the text is markup"
 expect 0 'wrote page.html: 9 of 26' \
   "${trace[@]}" -f hostile.txt --limit 9 --no-gates --html page.html
+expect 0 . engram synth --layout mini -o alone.gguf \
+  --tokenizer "$model/tokenizer.json"
+expect 0 '"streams": 0' engram trace -m alone.gguf -p hello --no-gates --json
+expect 3 'missing keys' engram trace -m alone.gguf -p hello
 expect 2 'more than one of -p, -f' "${trace[@]}" -p x --tokens 1
 expect 2 'is also read' "${trace[@]}" -f hostile.txt --html hostile.txt
 expect 2 'limit' "${trace[@]}" -p x --limit 0
