@@ -1,161 +1,354 @@
-// Engram at the released sizes: hashing, decoding and looking up the 2 x 24
-// rows of a token, with tables of 53 MB that lie in the page cache.
-#include <benchmark/benchmark.h>
+// The store beside what bounds it, in one run: cold rows beside fio and beside
+// threads made per batch, warm rows beside a copy and beside plain preads.
+//
+//   engram_bench FILE [--make GIB] [--rounds 5] [--seconds 1] [--only PART]
+//                [--no-fio] [--json]
+//
+// FILE holds rows of 264 bytes from its first byte on; --make writes it first.
+// It should be larger than memory, or the host's cache answers. Cold rows never
+// repeat and are read past the page cache. Rounds take the ways in turn, so
+// that a disturbance hits them alike; medians of rounds are shown.
+//   rows   lookups of 4,096 rows, two open, 256 reads in flight; fio: randread
+//          4 KiB, iodepth 256. Rate, and processor time a row
+//   token  24 rows of each half of the file, submitted together and waited for,
+//          p50; fio: iodepth = iodepth_batch = iodepth_batch_complete_min = 48,
+//          where a read's completion latency is its batch's time; threads: 16
+//          made per batch, a pread a row
+//   warm   432 rows of 20,000 to bf16, p50, through the row cache, mmap and
+//          ram; peer: the same rows copied from memory, then decoded
+//   pages  the same through `buffered`; peer: a pread and a decode a row
+#include <sys/resource.h>
 
-#include <chrono>
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/check.h"
-#include "engram/hasher.h"
-#include "engram/layout.h"
-#include "engram/row_codec.h"
 #include "engram/store.h"
+#include "engram_bench_peers.h"
 #include "io/file.h"
-#include "io/test_directory.h"
+#include "io_bench_reads.h"
+#include "tables/synth_rows.h"
 
-namespace ecphory::engram {
+namespace ecphory {
 namespace {
 
-constexpr uint32_t kCompressedVocab = 99'092;
-constexpr uint32_t kWidth = 256;
-constexpr size_t kColumns = 24;
-constexpr uint64_t kTableRows = 200'000;
-const size_t kRowBytes = TableRowBytes(TableCodec::kRow264, kWidth);
+using Clock = std::chrono::steady_clock;
+using engram::Store;
+using engram::StoreOptions;
+using engram::Ticket;
 
-template <typename T>
-T Value(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
-    std::exit(1);
-  }
-  return std::move(result).value();
-}
+constexpr size_t kPerTable = 24;
+constexpr size_t kWarmRows = 432;
+constexpr uint64_t kWarmSet = 20'000;
 
-LayoutSpec ReleasedSpec() {
-  return {{1, 14}, 4, 8, 16'000'000, kCompressedVocab};
-}
-
-void BM_DeriveLayout(benchmark::State& state) {
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(DeriveLayout(ReleasedSpec()));
-  }
-}
-BENCHMARK(BM_DeriveLayout)->Unit(benchmark::kMicrosecond);
-
-void BM_Hash(benchmark::State& state) {
-  std::vector<int32_t> map(kCompressedVocab);
-  std::iota(map.begin(), map.end(), 0);
-  const Hasher hasher =
-      Value(Hasher::Create(Value(DeriveLayout(ReleasedSpec())), map, 2));
-  const size_t tokens = static_cast<size_t>(state.range(0));
-  std::mt19937 rng(1);
-  std::vector<int32_t> ids(tokens);
-  for (int32_t& id : ids) id = static_cast<int32_t>(rng() % kCompressedVocab);
-  std::vector<uint64_t> first(tokens * kColumns), second(tokens * kColumns);
-  const std::span<uint64_t> rows[] = {first, second};
-  History history;
-  for (auto _ : state) {
-    hasher.Hash(ids, &history, rows);
-    benchmark::DoNotOptimize(first.data());
-    benchmark::DoNotOptimize(second.data());
-  }
-  state.SetItemsProcessed(state.iterations() * state.range(0));
-}
-BENCHMARK(BM_Hash)->ArgName("tokens")->Arg(1)->Arg(256);
-
-// Random finite values: no NaN code, scales in the middle of their range.
-std::vector<uint8_t> RandomRows(uint64_t rows) {
-  std::mt19937 rng(2);
-  std::vector<uint8_t> bytes(rows * kRowBytes);
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    const bool is_code = i % kRowBytes < kWidth;
-    bytes[i] = static_cast<uint8_t>(is_code ? rng() & 0xbf : 100 + rng() % 50);
-  }
-  return bytes;
-}
-
-void BM_DecodeRow(benchmark::State& state) {
-  const std::vector<uint8_t> rows = RandomRows(kColumns);
-  std::vector<float> out(kColumns * kWidth);
-  for (auto _ : state) {
-    for (size_t i = 0; i < kColumns; ++i) {
-      benchmark::DoNotOptimize(
-          DecodeTableRow(TableCodec::kRow264, rows.data() + i * kRowBytes,
-                         nullptr, kWidth, out.data() + i * kWidth));
-    }
-  }
-  state.SetItemsProcessed(state.iterations() * kColumns);
-}
-BENCHMARK(BM_DecodeRow);
-
-// Two tables in one file and a store over them.
-class Tables {
- public:
-  explicit Tables(uint32_t io_threads) {
-    const std::vector<uint8_t> bytes = RandomRows(2 * kTableRows);
-    const std::string path = directory_ / "tables";
-    auto writer = Value(AtomicFileWriter::Create(path));
-    ECPHORY_CHECK(writer->Write(bytes).ok() && writer->Commit().ok());
-    std::vector<TableSource> sources(2);
-    for (size_t i = 0; i < sources.size(); ++i) {
-      sources[i].name = "table " + std::to_string(i);
-      sources[i].rows = kTableRows;
-      sources[i].width = kWidth;
-      sources[i].file = Value(OpenFile(path));
-      sources[i].offset = i * kTableRows * kRowBytes;
-    }
-    store_ = Value(Store::Open(std::move(sources), {.io_threads = io_threads}));
-  }
-  Store& store() { return *store_; }
-
- private:
-  TestDirectory directory_;
-  std::unique_ptr<Store> store_;
+struct Flags {
+  std::string file;
+  uint64_t make_gib = 0;
+  int rounds = 5;
+  double seconds = 1;
+  std::string only;
+  bool fio = true;
+  bool json = false;
 };
 
-void Spin(std::chrono::microseconds time) {
-  const auto end = std::chrono::steady_clock::now() + time;
-  while (std::chrono::steady_clock::now() < end) {
+// Figures of all rounds by name.
+class Report {
+ public:
+  void Add(const std::string& name, double value) {
+    values_[name].push_back(value);
+  }
+  double Median(const std::string& name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? 0 : Percentile(found->second, 0.5);
+  }
+  void Print(bool json) const {
+    nlohmann::json out;
+    for (const auto& [name, values] : values_) {
+      out[name] = {{"median", Median(name)},
+                   {"min", Percentile(values, 0)},
+                   {"max", Percentile(values, 1)}};
+      if (!json) {
+        std::printf("%-28s %12.2f  (%.2f .. %.2f)\n", name.c_str(),
+                    Median(name), Percentile(values, 0), Percentile(values, 1));
+      }
+    }
+    if (json) std::printf("%s\n", out.dump(1).c_str());
+  }
+
+ private:
+  std::map<std::string, std::vector<double>> values_;
+};
+
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
+// Every row of a table once, in an order that looks random.
+class RowSequence {
+ public:
+  explicit RowSequence(uint64_t rows) : rows_(rows) {
+    while (std::gcd(step_, rows_) != 1) ++step_;
+  }
+  void Next(std::span<uint64_t> out) {
+    for (uint64_t& row : out) row = at_ = (at_ + step_) % rows_;
+  }
+
+ private:
+  const uint64_t rows_;
+  // Far apart and of no short period: the golden ratio's share of 2^61.
+  uint64_t step_ = 1'425'089'352'415'399'815u % 1'000'000'007u;
+  uint64_t at_ = std::random_device{}() % rows_;
+};
+
+void MakeFile(const Flags& flags) {
+  auto writer = Value(AtomicFileWriter::Create(flags.file));
+  std::vector<uint8_t> bytes(kRowBytes * 65'536);
+  const uint64_t rows = (flags.make_gib << 30) / kRowBytes;
+  for (uint64_t first = 0; first < rows; first += 65'536) {
+    tables::SynthRows({.seed = 1, .width = kRowValues}, first, bytes);
+    const Status status = writer->Write(bytes);
+    if (!status.ok()) Fail(status.ToString());
+  }
+  const Status status = writer->Commit();
+  if (!status.ok()) Fail(status.ToString());
+}
+
+// Two tables, the halves of the file, or one of its first `rows` rows.
+std::unique_ptr<Store> OpenStore(const Flags& flags, StoreOptions options,
+                                 uint64_t rows = 0) {
+  const auto file = Value(OpenFile(flags.file));
+  const uint64_t half = file->size() / kRowBytes / 2;
+  std::vector<engram::TableSource> tables(rows == 0 ? 2 : 1);
+  for (size_t i = 0; i < tables.size(); ++i) {
+    tables[i].name = "table " + std::to_string(i);
+    tables[i].rows = rows == 0 ? half : rows;
+    tables[i].width = kRowValues;
+    tables[i].file = file;
+    tables[i].offset = i * half * kRowBytes;
+  }
+  auto store = Value(Store::Open(std::move(tables), options));
+  std::fprintf(stderr, "%s\n", store->io().reason.c_str());
+  return store;
+}
+
+void Wait(Store* store, Ticket ticket) {
+  const Status status = store->Wait(ticket);
+  if (!status.ok()) Fail(status.ToString());
+}
+
+void MeasureRows(const Flags& flags, Store* store, Report* report) {
+  constexpr size_t kRows = 4096;
+  static RowSequence sequence(store->table(0).rows);
+  std::vector<uint64_t> rows(kRows);
+  std::vector<uint16_t> out[2];
+  for (auto& o : out) o.resize(kRows * kRowValues);
+  const auto submit = [&](size_t turn) {
+    sequence.Next(rows);
+    return store->Submit(
+        {0, rows, out[turn % 2].data(), engram::RowFormat::kBf16});
+  };
+  const double cpu = CpuSeconds();
+  const auto start = Clock::now();
+  size_t turn = 0;
+  Ticket open = submit(turn);
+  while (SecondsSince(start) < flags.seconds) {
+    const Ticket next = submit(++turn);
+    Wait(store, std::exchange(open, next));
+  }
+  Wait(store, open);
+  const double read = static_cast<double>(kRows * (turn + 1));
+  report->Add("rows.store_per_s", read / SecondsSince(start));
+  report->Add("rows.store_cpu_us", (CpuSeconds() - cpu) * 1e6 / read);
+}
+
+// Repeats `once` for the time given; p50 in microseconds.
+double MedianTime(const Flags& flags, const std::function<void()>& once) {
+  std::vector<double> times;
+  const auto start = Clock::now();
+  while (SecondsSince(start) < flags.seconds) {
+    const auto begin = Clock::now();
+    once();
+    times.push_back(SecondsSince(begin) * 1e6);
+  }
+  return Percentile(times, 0.5);
+}
+
+void MeasureToken(const Flags& flags, Store* store, Report* report) {
+  static RowSequence sequence(store->table(0).rows);
+  static const PlainReader plain(flags.file, /*direct=*/true);
+  std::vector<uint64_t> rows(2 * kPerTable);
+  std::vector<uint16_t> out(rows.size() * kRowValues);
+  const engram::LookupRequest requests[] = {
+      {0, std::span(rows).first(kPerTable), out.data(),
+       engram::RowFormat::kBf16},
+      {1, std::span(rows).last(kPerTable), out.data() + kPerTable * kRowValues,
+       engram::RowFormat::kBf16}};
+  report->Add("token.store_p50_us", MedianTime(flags, [&] {
+                sequence.Next(rows);
+                Ticket tickets[2];
+                store->Submit(requests, tickets);
+                for (Ticket ticket : tickets) Wait(store, ticket);
+              }));
+  report->Add("token.threads_p50_us", MedianTime(flags, [&] {
+                sequence.Next(rows);
+                plain.ReadByNewThreads(rows, 16, out.data());
+              }));
+}
+
+// Rows of the warm set, another choice each time.
+class WarmRows {
+ public:
+  std::span<const uint64_t> Next() {
+    for (uint64_t& row : rows_) row = rng_() % kWarmSet;
+    return rows_;
+  }
+
+ private:
+  std::mt19937_64 rng_{7};
+  std::vector<uint64_t> rows_ = std::vector<uint64_t>(kWarmRows);
+};
+
+double WarmTime(const Flags& flags, Store* store) {
+  WarmRows rows;
+  std::vector<uint16_t> out(kWarmSet * kRowValues);
+  std::vector<uint64_t> all(kWarmSet);
+  for (uint64_t i = 0; i < kWarmSet; ++i) all[i] = i;
+  for (int i = 0; i < 3; ++i) {  // a cache lets rows in that come again
+    Wait(store, store->Submit({0, all, out.data(), engram::RowFormat::kBf16}));
+  }
+  return MedianTime(flags, [&] {
+    Wait(store,
+         store->Submit({0, rows.Next(), out.data(), engram::RowFormat::kBf16}));
+  });
+}
+
+void MeasureWarm(const Flags& flags, Report* report) {
+  const auto file = Value(OpenFile(flags.file));
+  std::vector<uint8_t> table(kWarmSet * kRowBytes);
+  if (!file->ReadExact(0, table).ok()) Fail("cannot read the warm rows");
+  WarmRows rows;
+  std::vector<uint16_t> out(kWarmRows * kRowValues);
+  report->Add("warm.copy_decode_us", MedianTime(flags, [&] {
+                CopyAndDecode(table, rows.Next(), out.data());
+              }));
+  const auto measure = [&](const char* name, IoMode mode, uint64_t cache) {
+    const auto store =
+        OpenStore(flags, {.io = mode, .cache_bytes = cache}, kWarmSet);
+    report->Add(name, WarmTime(flags, store.get()));
+  };
+  measure("warm.cache_us", IoMode::kUring, uint64_t{64} << 20);
+  measure("warm.mmap_us", IoMode::kMmap, 0);
+  measure("warm.ram_us", IoMode::kRam, 0);
+}
+
+void MeasurePages(const Flags& flags, Report* report) {
+  const PlainReader plain(flags.file, /*direct=*/false);
+  WarmRows rows;
+  std::vector<uint16_t> out(kWarmRows * kRowValues);
+  const auto store =
+      OpenStore(flags, {.io = IoMode::kBuffered, .cache_bytes = 0}, kWarmSet);
+  report->Add("pages.buffered_us", WarmTime(flags, store.get()));
+  report->Add("pages.pread_us", MedianTime(flags, [&] {
+                plain.ReadLoop(rows.Next(), out.data());
+              }));
+}
+
+void MeasureFioToo(const Flags& flags, bool rows, bool token, Report* report) {
+  if (rows) {
+    const Measured fio = MeasureFio(flags.file, 256, 4096, flags.seconds);
+    report->Add("rows.fio_per_s", fio.reads_per_second);
+    report->Add("rows.fio_cpu_us", fio.cpu_us);
+  }
+  if (token) {
+    const Measured fio = MeasureFio(flags.file, 48, 4096, flags.seconds);
+    report->Add("token.fio_p50_us", fio.p50_us);
   }
 }
 
-// A forward pass over `tokens`: both tables are submitted, the caller computes
-// for `compute_us`, then waits. `wait_us` is the time it stood still a pass.
-void BM_Lookup(benchmark::State& state) {
-  const size_t rows = static_cast<size_t>(state.range(0)) * kColumns;
-  const std::chrono::microseconds compute(state.range(2));
-  Tables tables(static_cast<uint32_t>(state.range(1)));
-  Store& store = tables.store();
-  std::mt19937 rng(3);
-  std::vector<uint64_t> first(rows), second(rows);
-  std::vector<float> out(2 * rows * kWidth);
-  store.ResetStats();
-  for (auto _ : state) {
-    for (uint64_t& row : first) row = rng() % kTableRows;
-    for (uint64_t& row : second) row = rng() % kTableRows;
-    const Ticket one = store.Submit({0, first, out.data()});
-    const Ticket two = store.Submit({1, second, out.data() + rows * kWidth});
-    Spin(compute);
-    ECPHORY_CHECK(store.Wait(one).ok() && store.Wait(two).ok());
+void AddRatio(const char* name, const char* a, const char* b, Report* report) {
+  if (report->Median(b) > 0) {
+    report->Add(name, report->Median(a) / report->Median(b));
   }
-  state.counters["wait_us"] = benchmark::Counter(
-      store.stats().wait_seconds * 1e6, benchmark::Counter::kAvgIterations);
-  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(2 * rows));
 }
-BENCHMARK(BM_Lookup)
-    ->ArgNames({"tokens", "io_threads", "compute_us"})
-    ->ArgsProduct({{1}, {1, 4, 8}, {0, 200}})
-    ->ArgsProduct({{256}, {1, 4, 8}, {0}})
-    ->Unit(benchmark::kMicrosecond)
-    ->UseRealTime();
+
+void Run(const Flags& flags) {
+  const auto wants = [&](const char* part) {
+    return flags.only.empty() || flags.only == part;
+  };
+  Report report;
+  std::unique_ptr<Store> store;
+  if (wants("rows") || wants("token")) {
+    store = OpenStore(flags, {.io = IoMode::kUring, .cache_bytes = 0});
+  }
+  for (int round = 0; round < flags.rounds; ++round) {
+    if (wants("rows")) MeasureRows(flags, store.get(), &report);
+    if (wants("token")) MeasureToken(flags, store.get(), &report);
+    if (flags.fio) MeasureFioToo(flags, wants("rows"), wants("token"), &report);
+    if (wants("warm")) MeasureWarm(flags, &report);
+    if (wants("pages")) MeasurePages(flags, &report);
+  }
+  AddRatio("ratio.rows", "rows.store_per_s", "rows.fio_per_s", &report);
+  AddRatio("ratio.cpu", "rows.store_cpu_us", "rows.fio_cpu_us", &report);
+  AddRatio("ratio.token", "token.store_p50_us", "token.fio_p50_us", &report);
+  AddRatio("ratio.token_threads", "token.threads_p50_us", "token.store_p50_us",
+           &report);
+  for (const std::string way : {"cache", "mmap", "ram"}) {
+    AddRatio(("ratio.warm_" + way).c_str(), ("warm." + way + "_us").c_str(),
+             "warm.copy_decode_us", &report);
+  }
+  AddRatio("ratio.pages", "pages.buffered_us", "pages.pread_us", &report);
+  report.Print(flags.json);
+}
+
+Flags Parse(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const auto value = [&] {
+      if (i + 1 == argc) Fail(arg + " needs a value");
+      return std::string(argv[++i]);
+    };
+    if (arg == "--make") {
+      flags.make_gib = std::strtoull(value().c_str(), nullptr, 10);
+    } else if (arg == "--rounds") {
+      flags.rounds = std::atoi(value().c_str());
+    } else if (arg == "--seconds") {
+      flags.seconds = std::atof(value().c_str());
+    } else if (arg == "--only") {
+      flags.only = value();
+    } else if (arg == "--no-fio") {
+      flags.fio = false;
+    } else if (arg == "--json") {
+      flags.json = true;
+    } else {
+      flags.file = arg;
+    }
+  }
+  if (flags.file.empty()) Fail("which file?");
+  return flags;
+}
 
 }  // namespace
-}  // namespace ecphory::engram
+}  // namespace ecphory
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  const ecphory::Flags flags = ecphory::Parse(argc, argv);
+  if (flags.make_gib > 0) ecphory::MakeFile(flags);
+  ecphory::Run(flags);
+  return 0;
+}

@@ -16,9 +16,12 @@ namespace {
 // Requests whose buffers are kept for the next lookup: 1 MiB.
 constexpr size_t kKeptRequests = 1 << 16;
 
-// Rows that a cache or a view is asked for at once: enough to hide their
-// memory's latency, few enough that the rows stay in the first-level cache.
+// Rows that a cache is asked for at once: enough to hide its memory's latency,
+// few enough that the rows stay in the first-level cache.
 constexpr size_t kBatch = 64;
+
+// Rows visited at once: each visit of a mapping costs system calls.
+constexpr size_t kVisitBatch = 256;
 
 uint64_t AlignDown(uint64_t x, uint64_t alignment) {
   return x & ~(alignment - 1);
@@ -100,11 +103,11 @@ Status Lookup::TakeCached(RowCache* cache, size_t table_index, size_t* hits) {
 
 Status Lookup::TakeViewed(const TableView& view, size_t begin, size_t end,
                           uint64_t* failed) {
-  bytes_.resize(kBatch * table_->part(1).bytes);
+  bytes_.resize(kVisitBatch * table_->part(1).bytes);
   *failed = UINT64_MAX;
   Status status;
-  for (size_t at = begin; at < end; at += kBatch) {
-    const size_t count = std::min(kBatch, end - at);
+  for (size_t at = begin; at < end; at += kVisitBatch) {
+    const size_t count = std::min(kVisitBatch, end - at);
     uint64_t row;
     if (VisitBatch(view, at, count, &row).ok()) continue;
     // Which others fail, too, is not known: one by one.
@@ -120,7 +123,7 @@ Status Lookup::TakeViewed(const TableView& view, size_t begin, size_t end,
 
 Status Lookup::VisitBatch(const TableView& view, size_t begin, size_t count,
                           uint64_t* failed) {
-  ViewRange ranges[kBatch];
+  ViewRange ranges[kVisitBatch];
   const std::span<const ViewRange> batch(ranges, count);
   const Request* requests = &requests_[begin];
   uint8_t* scales = bytes_.data();

@@ -67,7 +67,7 @@ struct IoReport {
 struct StoreStats {
   uint64_t lookups = 0;     // tickets
   uint64_t rows = 0;        // rows asked for
-  uint64_t cache_hits = 0;  // distinct rows that the cache had
+  uint64_t cache_hits = 0;  // of these: rows that the cache had
   uint64_t rows_read = 0;   // distinct rows that were read
   uint64_t reads = 0;       // read requests: rows that touch share one
   uint64_t bytes_read = 0;  // as the disk sees it: whole sectors when direct
@@ -97,9 +97,9 @@ struct LookupRequest {
 using Ticket = uint64_t;
 
 // Thread-safe; several lookups may be under way and are served in the order of
-// Submit. Readers sleep when there is nothing to read. No thread is created
-// and nothing is allocated per lookup once the buffers have grown to the size
-// in use.
+// Submit, but that calls for few rows overtake calls for many. No thread is
+// created and nothing is allocated per lookup once the buffers have grown to
+// the size in use; nobody polls.
 class Store {
  public:
   // Refuses: a table that ends outside its file, a width that is no multiple of
@@ -120,15 +120,15 @@ class Store {
   void Submit(std::span<const LookupRequest> requests,
               std::span<Ticket> tickets);
   Ticket Submit(const LookupRequest& request);
-  // Whether Wait would return at once.
+  // Whether Wait would return at once. Takes in what has been read so far.
   bool Ready(Ticket ticket) const;
-  // Returns when the lookup is done and forgets the ticket; the calling thread
-  // reads rows that no reader took yet, then sleeps. Errors name table and row
-  // (of several broken rows, the lowest); `out` is then unspecified. Every
+  // Returns when the lookup is done and forgets the ticket; meanwhile the
+  // calling thread decodes what comes in, for others too. Errors name table and
+  // row (of several broken rows, the lowest); `out` is then unspecified. Every
   // ticket needs exactly one Wait or Cancel. Fills `stats` unless it is null.
   Status Wait(Ticket ticket, LookupStats* stats = nullptr);
-  // Drops the rows that no reader took yet, waits for the others and forgets
-  // the ticket.
+  // Forgets the ticket and drops its rows. Does not wait for the disk, only for
+  // rows that are being decoded right now: then `out` is the caller's again.
   void Cancel(Ticket ticket);
 
   const IoReport& io() const;

@@ -100,7 +100,7 @@ size_t StoreCore::LeastToReap() const {
     }
   }
   if (!waiting_.empty()) least = (least + 1) / 2;
-  return std::clamp<size_t>(least, 1, std::max<size_t>(ops_.size() / 8, 1));
+  return std::clamp<size_t>(least, 1, std::max<size_t>(ops_.size() / 16, 1));
 }
 
 void StoreCore::Submit(std::span<const LookupRequest> requests,
@@ -157,10 +157,8 @@ void StoreCore::PrepareUnlocked(const LookupRequest& request, Slot* slot) {
   if (io_.queue != nullptr) {
     lookup.Sort();
     slot->end = lookup.distinct_rows();
-  } else if (io_.report.mode == IoMode::kMmap) {
-    slot->end = lookup.requests();
   } else {
-    VisitNowUnlocked(slot);
+    VisitWarmUnlocked(slot);
   }
 }
 
@@ -190,7 +188,8 @@ StoreCore::Slot* StoreCore::FindSlot(Ticket ticket) const {
 void StoreCore::Enqueue(Slot* slot) {
   slot->ticket = (++calls_ << kSlotBits) | slot->index;
   if (slot->status.ok() && !broken_.ok()) slot->status = broken_;
-  if (!slot->status.ok()) slot->end = 0;
+  const bool refused = !slot->status.ok() && slot->failed == kNone;
+  if (refused) slot->next = slot->end = 0;
   if (slot->done()) {
     Finish(slot);
   } else {

@@ -9,6 +9,7 @@
 // while rows are decoded.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -89,7 +90,9 @@ class StoreCore {
     bool merge = true;           // neighbouring rows share a read
     bool cancelled = false;
     LookupStats stats;
-    size_t failed = kNone;  // the first distinct row that failed
+    // The first that failed: an index of a distinct row, a row number with
+    // views.
+    size_t failed = kNone;
     Status status;
     std::condition_variable wake;  // of its Wait() or Cancel()
     Slot* next_in_call = nullptr;  // of the same Submit()
@@ -133,7 +136,9 @@ class StoreCore {
   // Tables that are looked at in place (store_views.cc).
   Slot* ViewedSlot() const;
   bool VisitRows(Slot* slot, Lock* lock);
-  void VisitNowUnlocked(Slot* slot);
+  void VisitWarmUnlocked(Slot* slot);
+  Status VisitUnlocked(Slot* slot, size_t begin, size_t end, uint64_t* failed);
+  static void FailVisit(Slot* slot, uint64_t row, Status status);
   // Starting reads (store_reads.cc).
   bool CanStart() const;
   bool CanStartRun() const;
@@ -176,6 +181,8 @@ class StoreCore {
   Backlog short_;  // lookups of calls with few rows
   Backlog long_;
   Backlog viewed_;  // lookups of tables with a view
+  // Whether the last rows visited were in memory.
+  std::atomic<bool> views_warm_{true};
   uint32_t turn_ = 0;
   std::vector<QueuedRead> pending_;  // made, not taken by the queue
   size_t open_reads_ = 0;            // made and not reaped

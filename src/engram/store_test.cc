@@ -203,6 +203,24 @@ TEST(Store, LookupsNobodyWaitsForGoOn) {
   EXPECT_TRUE(store.Wait(ticket).ok());
 }
 
+TEST(Store, FewRowsOvertakeMany) {
+  const TestTable table(TableCodec::kRow264, 5000, 32);
+  FaultPlan plan;
+  plan.delay = std::chrono::milliseconds(2);  // 5 s for all
+  const auto file = MakeFaultFile(table.Source().file, plan);
+  auto opened =
+      Store::Open({table.Source(file)},
+                  {.io_threads = 1, .queue_depth = 4, .cache_bytes = 0});
+  ASSERT_TRUE(opened.ok()) << opened.status().ToString();
+  Store& store = **opened;
+  std::vector<float> out(2500 * 32), few(10 * 32);
+  const Ticket many = store.Submit({0, EveryOtherRow(2500), out.data()});
+  const Ticket quick = store.Submit({0, EveryOtherRow(10), few.data()});
+  EXPECT_TRUE(store.Wait(quick).ok());
+  EXPECT_FALSE(store.Ready(many));
+  store.Cancel(many);
+}
+
 TEST(Store, SeveralRequestsInOneSubmission) {
   const TestTable a(TableCodec::kRow264, 300, 64, "a");
   const TestTable b(TableCodec::kReleasedPair, 200, 32, "b");
