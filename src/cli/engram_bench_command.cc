@@ -1,7 +1,7 @@
 // ecphory engram bench: the store measured through every way in.
 #include <memory>
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 #include "ecphory/engram_trace.h"
 #include "engram_commands.h"
 #include "engram_input.h"

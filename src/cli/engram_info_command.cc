@@ -1,7 +1,7 @@
 // ecphory engram info: where tables are and how fast they can be read.
 #include <memory>
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 #include "engram_commands.h"
 #include "engram_input.h"
 #include "engram_json.h"

@@ -1,7 +1,7 @@
 // Measured rates as JSON.
 #pragma once
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 #include "output.h"
 
 namespace ecphory::cli {

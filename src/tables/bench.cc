@@ -1,13 +1,13 @@
 // The store measured through every way in, against the device itself.
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 #include "engram/store.h"
 #include "io/make_queue.h"
 #include "io/memory_facts.h"
+#include "tables/bench_lookups.h"
 #include "tables/conditions.h"
 #include "tables/fio.h"
 #include "tables/read_probe.h"
@@ -19,105 +19,18 @@ namespace ecphory::tables {
 
 namespace {
 
-using engram::LookupRequest;
 using engram::Store;
 using engram::StoreOptions;
-using engram::Ticket;
-using Clock = std::chrono::steady_clock;
-using LayerRows = std::vector<std::vector<uint64_t>>;
 
 // Depth at which a token's rows meet the device's own figure.
 constexpr uint32_t kTokenDepth = 48;
 constexpr uint32_t kReadBytes = 4096;
-// Rows of a throughput lookup: many times any depth, as in a prompt.
-constexpr size_t kBatchTokens = 64;
-// Lookups under way in a throughput measurement, so that the next one's rows
-// are in flight while the last one's are waited for.
-constexpr size_t kLookups = 3;
-
-double Since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// A lookup of some tokens' rows in every layer, with room for the values.
-class TokenLookup {
- public:
-  TokenLookup(const TableSet& set, size_t tokens) : set_(set), tokens_(tokens) {
-    const size_t rows = tokens * set.source.config.columns();
-    for (const engram::TableSource& table : set.tables) {
-      values_.emplace_back(rows * table.width);
-    }
-    tickets_.resize(set.tables.size());
-  }
-
-  void Submit(RowStream* stream, Store* store) {
-    stream->Next(tokens_, &rows_);
-    requests_.clear();
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      requests_.push_back({.table = i,
-                           .rows = rows_[i],
-                           .out = values_[i].data(),
-                           .format = engram::RowFormat::kBf16});
-    }
-    start_ = Clock::now();
-    store->Submit(requests_, tickets_);
-    open_ = true;
-  }
-
-  // Ends the lookup; *seconds is the time since Submit.
-  Status Wait(Store* store, double* seconds) {
-    Status status;
-    for (const Ticket ticket : tickets_) {
-      Status waited = store->Wait(ticket);
-      if (status.ok()) status = std::move(waited);
-    }
-    open_ = false;
-    *seconds = Since(start_);
-    return status;
-  }
-
-  bool open() const { return open_; }
-  size_t rows() const {
-    return tokens_ * set_.source.config.columns() * set_.tables.size();
-  }
-
- private:
-  const TableSet& set_;
-  const size_t tokens_;
-  LayerRows rows_;
-  std::vector<std::vector<uint16_t>> values_;  // bf16
-  std::vector<LookupRequest> requests_;
-  std::vector<Ticket> tickets_;
-  Clock::time_point start_;
-  bool open_ = false;
-};
-
-// Plays the first `tokens` of a stream again and again, for warm runs.
-class ReplayStream : public RowStream {
- public:
-  ReplayStream(RowStream* stream, size_t tokens, size_t columns)
-      : columns_(columns), tokens_(tokens) {
-    stream->Next(tokens, &rows_);
-  }
-  void Next(size_t tokens, LayerRows* rows) override {
-    rows->resize(rows_.size());
-    for (size_t l = 0; l < rows_.size(); ++l) {
-      (*rows)[l].resize(tokens * columns_);
-      for (size_t i = 0; i < (*rows)[l].size(); ++i) {
-        (*rows)[l][i] = rows_[l][(at_ * columns_ + i) % rows_[l].size()];
-      }
-    }
-    at_ = (at_ + tokens) % tokens_;
-  }
-  std::string Describe() const override { return "a replay"; }
-
- private:
-  const size_t columns_;
-  const size_t tokens_;
-  LayerRows rows_;
-  size_t at_ = 0;
-};
-
+// Tokens of a lookup in the sweep: some times as many rows as may be in flight,
+// as in a prompt, but few where a slow disk would take minutes for many.
+constexpr size_t kMaxBatchTokens = 64;
+constexpr uint32_t kRowsPerDepth = 12;
+// A warm run's rows are those of so many tokens.
+constexpr size_t kReplayedTokens = 1024;
 class Bench {
  public:
   explicit Bench(const TablesBenchOptions& options) : options_(options) {}
@@ -126,16 +39,11 @@ class Bench {
     ECPHORY_RETURN_IF_ERROR(Open());
     FillConditions();
     ECPHORY_ASSIGN_OR_RETURN(const std::vector<IoMode> modes, Modes());
-    steps_ = options_.depths.size() + modes.size() *
-                                          (options_.depths.size() + 1) *
-                                          (options_.warm ? 2 : 1);
-    ECPHORY_RETURN_IF_ERROR(MeasureCeiling());
-    for (const IoMode mode : modes) {
-      if (options_.cold) ECPHORY_RETURN_IF_ERROR(MeasureMode(mode, "cold"));
-      if (options_.warm && KeepsRows(mode)) {
-        ECPHORY_RETURN_IF_ERROR(MeasureMode(mode, "warm"));
-      }
+    steps_ = Steps(modes);
+    for (const uint32_t depth : Depths()) {
+      ECPHORY_RETURN_IF_ERROR(MeasureDepth(depth, modes));
     }
+    if (options_.fio) ECPHORY_RETURN_IF_ERROR(MeasureFio());
     out_.pattern = pattern_;
     return std::move(out_);
   }
@@ -219,9 +127,7 @@ class Bench {
     if (out_.table_bytes < free_bytes / 2) {
       modes.push_back(IoMode::kRam);
     } else {
-      out_.notes.push_back(
-          "ram left out: the tables take more than half of "
-          "the memory that is free");
+      Note("ram left out: the tables take more than half of the free memory");
     }
     return modes;
   }
@@ -232,6 +138,16 @@ class Bench {
            mode == IoMode::kMmap || mode == IoMode::kRam;
   }
 
+  uint64_t Steps(const std::vector<IoMode>& modes) const {
+    uint64_t points = 2;  // the device, before and after
+    for (const IoMode mode : modes) {
+      points += options_.cold && mode != IoMode::kRam;
+      points += options_.warm && KeepsRows(mode);
+    }
+    return points * (options_.depths.size() + 1) +
+           (options_.fio ? options_.depths.size() : 0);
+  }
+
   Status Step(const std::string& what) {
     if (!options_.progress || options_.progress(what, ++done_, steps_)) {
       return {};
@@ -239,71 +155,101 @@ class Bench {
     return Cancelled("while measuring %s", what.c_str());
   }
 
-  Status MeasureCeiling() {
+  // 0 first: a token at a time.
+  std::vector<uint32_t> Depths() const {
+    std::vector<uint32_t> depths = {0};
+    depths.insert(depths.end(), options_.depths.begin(), options_.depths.end());
+    return depths;
+  }
+
+  // Every way at one depth, the device itself before and after them: a disk
+  // that is slow for a while is so for all. Its better figure counts.
+  Status MeasureDepth(uint32_t depth, const std::vector<IoMode>& modes) {
+    const size_t first = out_.points.size();
+    const uint32_t device_depth = depth == 0 ? kTokenDepth : depth;
+    ECPHORY_ASSIGN_OR_RETURN(ReadRate best, MeasureDevice(device_depth));
+    for (const IoMode mode : modes) {
+      // What is in memory as a whole has no cold state.
+      if (options_.cold && mode != IoMode::kRam) {
+        ECPHORY_RETURN_IF_ERROR(MeasurePoint(mode, "cold", depth));
+      }
+      if (options_.warm && KeepsRows(mode)) {
+        ECPHORY_RETURN_IF_ERROR(MeasurePoint(mode, "warm", depth));
+      }
+    }
+    ECPHORY_ASSIGN_OR_RETURN(const ReadRate after, MeasureDevice(device_depth));
+    if (after.reads_per_second > best.reads_per_second) best = after;
+    for (size_t i = first; i < out_.points.size(); ++i) {
+      BenchPoint& point = out_.points[i];
+      if (point.state != "cold" || best.reads_per_second <= 0) continue;
+      point.of_ceiling = point.rows_per_second / best.reads_per_second;
+    }
+    // A token's depth is listed only where the sweep does not have it.
+    if (depth != 0 || std::count(options_.depths.begin(), options_.depths.end(),
+                                 kTokenDepth) == 0) {
+      out_.ceiling.push_back(best);
+    }
+    return {};
+  }
+
+  Result<ReadRate> MeasureDevice(uint32_t depth) {
+    ECPHORY_RETURN_IF_ERROR(files_.Drop());
     ECPHORY_ASSIGN_OR_RETURN(
         const MadeQueue made,
-        MakeQueue(IoMode::kUring, files_.files,
-                  {.depth = *std::max_element(options_.depths.begin(),
-                                              options_.depths.end())}));
-    if (!made.denied.empty()) out_.notes.push_back(made.denied);
-    std::vector<uint32_t> depths = options_.depths;
-    if (std::count(depths.begin(), depths.end(), kTokenDepth) == 0) {
-      depths.push_back(kTokenDepth);
-    }
-    for (const uint32_t depth : depths) {
-      ECPHORY_RETURN_IF_ERROR(files_.Drop());
-      ECPHORY_ASSIGN_OR_RETURN(
-          const ReadRate rate,
-          MeasureReads(made.queue.get(), files_.ranges, kReadBytes, depth,
-                       options_.seconds, options_.seed + depth));
-      out_.ceiling.push_back(rate);
-      if (options_.fio) ECPHORY_RETURN_IF_ERROR(MeasureFio(depth));
-      ECPHORY_RETURN_IF_ERROR(Step("the device"));
-    }
-    return {};
+        MakeQueue(IoMode::kUring, files_.files, {.depth = depth}));
+    if (!made.denied.empty()) Note(made.denied);
+    ECPHORY_ASSIGN_OR_RETURN(
+        const ReadRate rate,
+        MeasureReads(made.queue.get(), files_.ranges, kReadBytes, depth,
+                     options_.seconds, options_.seed + 7919 * ++streams_));
+    ECPHORY_RETURN_IF_ERROR(Step("the device"));
+    return rate;
   }
 
-  Status MeasureFio(uint32_t depth) {
-    auto rate = RunFio(*files_.files[files_.ranges[0].file], files_.ranges[0],
-                       kReadBytes, depth, options_.seconds);
-    if (rate.ok()) {
-      out_.fio.push_back(*rate);
-      return {};
-    }
-    if (out_.fio.empty() && depth == options_.depths[0]) {
-      out_.notes.push_back("fio: " + rate.status().message());
-    }
-    return {};
-  }
-
-  double CeilingAt(uint32_t depth) const {
-    for (const ReadRate& rate : out_.ceiling) {
-      if (rate.depth == depth) return rate.reads_per_second;
-    }
-    return 0;
-  }
-
-  Status MeasureMode(IoMode mode, const std::string& state) {
-    ECPHORY_RETURN_IF_ERROR(MeasurePoint(mode, state, 0));
+  Status MeasureFio() {
     for (const uint32_t depth : options_.depths) {
-      ECPHORY_RETURN_IF_ERROR(MeasurePoint(mode, state, depth));
+      auto rate = RunFio(*files_.files[files_.ranges[0].file], files_.ranges[0],
+                         kReadBytes, depth, options_.seconds);
+      if (!rate.ok()) {
+        Note("fio: " + rate.status().message());
+        return {};
+      }
+      out_.fio.push_back(*rate);
+      ECPHORY_RETURN_IF_ERROR(Step("fio"));
     }
     return {};
+  }
+
+  // Once each.
+  void Note(const std::string& note) {
+    auto& notes = out_.notes;
+    if (std::count(notes.begin(), notes.end(), note) == 0) {
+      notes.push_back(note);
+    }
+  }
+
+  size_t BatchTokens(uint32_t depth) const {
+    if (depth == 0) return 1;
+    return std::clamp<size_t>(kRowsPerDepth * depth / out_.rows_per_token, 1,
+                              kMaxBatchTokens);
   }
 
   // Depth 0: a token at a time.
   Status MeasurePoint(IoMode mode, const std::string& state, uint32_t depth) {
-    if (state == "cold") ECPHORY_RETURN_IF_ERROR(files_.Drop());
+    ECPHORY_RETURN_IF_ERROR(files_.Drop());
     StoreOptions options;
     options.io = mode;
-    options.queue_depth = depth == 0 ? 256 : depth;
-    options.io_threads = std::clamp<uint32_t>(options.queue_depth, 1, 64);
+    // A token at a time is measured as a model is run, with the defaults.
+    if (depth != 0) {
+      options.queue_depth = depth;
+      options.io_threads = std::min<uint32_t>(depth, 64);
+    }
     options.cache_bytes = options_.cache_bytes;
     auto store = Store::Open(set_.tables, options);
     if (!store.ok()) {
-      out_.notes.push_back(std::string(IoModeName(mode)) +
-                           " left out: " + store.status().message());
-      return {};
+      Note(std::string(IoModeName(mode)) +
+           " left out: " + store.status().message());
+      return Step(IoModeName(mode));
     }
     ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<RowStream> stream, NewStream());
     BenchPoint point;
@@ -311,71 +257,35 @@ class Bench {
     point.used = (*store)->io().reason;
     point.state = state;
     point.depth = depth;
-    const size_t tokens = depth == 0 ? 1 : kBatchTokens;
+    const size_t tokens = BatchTokens(depth);
     if (state == "warm") {
-      const size_t replayed = 16 * kBatchTokens;
-      stream = std::make_unique<ReplayStream>(stream.get(), replayed,
+      stream = std::make_unique<ReplayStream>(stream.get(), kReplayedTokens,
                                               set_.source.config.columns());
       ECPHORY_RETURN_IF_ERROR(
-          Lookups(store->get(), stream.get(), kBatchTokens, replayed, nullptr));
+          RunLookups(set_, store->get(), stream.get(),
+                     {.tokens = kMaxBatchTokens, .limit = kReplayedTokens})
+              .status());
     }
     point.resident_before = files_.Resident();
-    ECPHORY_RETURN_IF_ERROR(
-        Lookups(store->get(), stream.get(), tokens, 0, &point));
+    ECPHORY_ASSIGN_OR_RETURN(
+        const LookupTimes times,
+        RunLookups(set_, store->get(), stream.get(),
+                   {.tokens = tokens, .seconds = options_.seconds}));
+    Fill(times, &point);
     point.resident_after = files_.Resident();
-    const double ceiling = CeilingAt(depth == 0 ? kTokenDepth : depth);
-    if (ceiling > 0) point.of_ceiling = point.rows_per_second / ceiling;
     out_.points.push_back(std::move(point));
     return Step(IoModeName(mode) + std::string(", ") + state);
   }
 
-  // Lookups of `tokens` tokens until the time is up, or `limit` tokens.
-  Status Lookups(Store* store, RowStream* stream, size_t tokens, size_t limit,
-                 BenchPoint* point) {
-    std::vector<TokenLookup> lookups(tokens == 1 ? 1 : kLookups,
-                                     TokenLookup(set_, tokens));
-    std::vector<double> times;
-    const double cpu = ProcessCpuSeconds();
-    const Clock::time_point start = Clock::now();
-    size_t done = 0;
-    Status status;
-    for (size_t i = 0; status.ok(); ++i) {
-      TokenLookup& lookup = lookups[i % lookups.size()];
-      double seconds = 0;
-      if (lookup.open()) {
-        status = lookup.Wait(store, &seconds);
-        times.push_back(1e6 * seconds);
-        done += tokens;
-      }
-      const bool enough =
-          limit != 0 ? done >= limit : Since(start) >= options_.seconds;
-      if (enough || !status.ok()) break;
-      lookup.Submit(stream, store);
-    }
-    for (TokenLookup& lookup : lookups) {
-      double seconds = 0;
-      if (!lookup.open()) continue;
-      Status waited = lookup.Wait(store, &seconds);
-      if (status.ok()) status = std::move(waited);
-      times.push_back(1e6 * seconds);
-      done += tokens;
-    }
-    if (point != nullptr) {
-      Fill(Since(start), ProcessCpuSeconds() - cpu, done, times, point);
-    }
-    return status;
-  }
-
-  void Fill(double seconds, double cpu, size_t tokens,
-            const std::vector<double>& times, BenchPoint* point) const {
-    point->tokens = tokens;
-    point->rows = tokens * out_.rows_per_token;
+  void Fill(const LookupTimes& times, BenchPoint* point) const {
+    point->tokens = times.tokens;
+    point->rows = times.tokens * out_.rows_per_token;
     const double rows = static_cast<double>(point->rows);
-    point->rows_per_second = rows / seconds;
-    point->cpu_us_per_row = 1e6 * cpu / rows;
-    point->p50_us = Percentile(times, 50);
-    point->p95_us = Percentile(times, 95);
-    point->p99_us = Percentile(times, 99);
+    point->rows_per_second = rows / times.seconds;
+    point->cpu_us_per_row = 1e6 * times.cpu_seconds / rows;
+    point->p50_us = Percentile(times.lookup_us, 50);
+    point->p95_us = Percentile(times.lookup_us, 95);
+    point->p99_us = Percentile(times.lookup_us, 99);
   }
 
   const TablesBenchOptions& options_;

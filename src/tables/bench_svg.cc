@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 
 namespace ecphory {
 

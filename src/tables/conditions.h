@@ -1,7 +1,7 @@
 // What a measurement was made on.
 #pragma once
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 #include "io/table_file.h"
 
 namespace ecphory::tables {

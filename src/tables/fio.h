@@ -1,7 +1,7 @@
 // The same reads by fio: a second opinion about the device.
 #pragma once
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 #include "ecphory/status.h"
 #include "io/table_file.h"
 #include "tables/read_probe.h"

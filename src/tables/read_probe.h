@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 #include "ecphory/status.h"
 #include "io/read_queue.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ecphory/engram_tables.h"
+#include "ecphory/engram_measure.h"
 #include "io/device_facts.h"
 #include "io/io_choice.h"
 #include "io/make_queue.h"
