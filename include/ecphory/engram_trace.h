@@ -37,7 +37,8 @@ struct EngramStreamTrace {
   float gate = 0;    // 0 at a dead position
   float dot = 0;     // key against stream, scaled; what the gate is made from:
                      // sigmoid(copysign(sqrt(|dot|), dot)), inverted. 0 at a
-                     // dead position
+                     // dead position, NaN where the gate rounds to 1 (beyond
+                     // about 270)
   float move = 0;    // |gate * v| / |h|, both L2; 0 where h is 0
   float cosine = 0;  // of v and h; 0 where one of them is 0
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -11,9 +12,11 @@ namespace ecphory::trace {
 namespace {
 
 // gate = sigmoid(r), r = copysign(sqrt(|dot|), dot); exact but for rounding,
-// and for |dot| below 1e-6, which the gate does not tell apart.
+// and for |dot| below 1e-6, which the gate does not tell apart. A gate rounded
+// to 1 does not say how large the product was.
 float DotOfGate(float gate) {
-  if (gate <= 0 || gate >= 1) return 0;
+  if (gate <= 0) return 0;
+  if (gate >= 1) return std::numeric_limits<float>::quiet_NaN();
   const double g = static_cast<double>(gate);
   const double root = std::log(g / (1 - g));
   return static_cast<float>(root * std::fabs(root));

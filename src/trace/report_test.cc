@@ -91,10 +91,11 @@ TEST(ReportTest, LossIsThatOfTheModelWithEngramOnAndOff) {
 
 TEST(ReportTest, EveryGateIsCountedOnce) {
   const EngramReport report = ReportOrDie(SmallOptions());
-  const auto& engram = ModelOrDie()->config().engram;
+  const auto model = ModelOrDie();
+  const ModelConfig& config = model->config();
   for (const EngramKindReport& kind : report.kinds) {
     ASSERT_EQ(kind.gates.size(),
-              engram.layer_ids.size() * ModelOrDie()->config().hc_mult);
+              config.engram.layer_ids.size() * config.hc_mult);
     for (const EngramGateHistogram& gate : kind.gates) {
       ASSERT_EQ(gate.bins.size(), kGateBins);
       uint64_t count = 0;

@@ -50,7 +50,7 @@ function gates(i, k) {
     return el("tr", {}, el("th", { scope: "row" }, "stream " + s),
       el("td", { class: "gate" }, el("div", { class: "meter" }, bar, el("u", {}))),
       el("td", { class: "num" }, gate.toFixed(3)), el("td", { class: "num" }, percent(move)),
-      el("td", { class: "num" }, cosine.toFixed(2)), el("td", { class: "num" }, dot.toFixed(2)));
+      el("td", { class: "num" }, cosine.toFixed(2)), el("td", { class: "num" }, dot === null ? "> 270" : dot.toFixed(2)));
   });
   return el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, ""), el("th", {}, "gate"),
     el("th", { class: "num" }, ""), el("th", { class: "num", title: "|gate v| / |h|: how far the stream moves" }, "moves"),

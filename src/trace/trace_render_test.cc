@@ -1,6 +1,7 @@
 // The three renderings of a trace: what they hold, and what they never let out.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -130,6 +131,14 @@ TEST(TraceJsonTest, ADeadTokenHasNoCompressedId) {
   EXPECT_EQ(json["tokens"][0]["dead"], true);
   EXPECT_NE(EngramTraceText(trace, {}).find("dead: an image position"),
             std::string::npos);
+}
+
+TEST(TraceJsonTest, AnUnknownProductIsNull) {
+  EngramTrace trace = MakeTrace({"a"});
+  trace.tokens[0].layers[0].streams[0].dot = std::nanf("");
+  const Json json = Json::parse(EngramTraceJson(trace));
+  EXPECT_EQ(json["tokens"][0]["layers"][0]["streams"][0]["dot"], nullptr);
+  EXPECT_NE(EngramTraceHtml(trace).find("[0.25,null,"), std::string::npos);
 }
 
 TEST(TraceTextTest, LinesStayWithinTheWidth) {

@@ -164,6 +164,7 @@ TEST(TracerTest, StreamNumbers) {
   EXPECT_EQ(trace::DescribeStream(0.5f, zero, v).move, 0);
   EXPECT_EQ(trace::DescribeStream(0.5f, h, zero).cosine, 0);
   EXPECT_EQ(trace::DescribeStream(0, h, v).dot, 0);
+  EXPECT_TRUE(std::isnan(trace::DescribeStream(1, h, v).dot));
 }
 
 TEST(TracerTest, TheSameTextGivesTheSameBytes) {
