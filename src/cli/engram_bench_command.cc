@@ -47,20 +47,22 @@ struct BenchFlags {
   bool json = false;
 };
 
+double Percent(uint64_t part, uint64_t whole) {
+  return 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
 std::string PointLine(const BenchPoint& point, uint64_t table_bytes) {
   const std::string depth =
       point.depth == 0 ? "token" : std::to_string(point.depth);
+  const std::string share =
+      point.of_ceiling > 0 ? Format("%.2f", point.of_ceiling) : "-";
   return Format(
-      "  %-9s %-5s %6s %12s %9.0f %9.0f %9.0f %8.2f %7.2f %6.1f%% "
-      "%6.1f%%\n",
+      "  %-9s %-5s %6s %12s %9.0f %9.0f %9.0f %8.2f %7s %6.1f%% %6.1f%%\n",
       point.mode.c_str(), point.state.c_str(), depth.c_str(),
       Grouped(static_cast<uint64_t>(point.rows_per_second)).c_str(),
       point.p50_us, point.p95_us, point.p99_us, point.cpu_us_per_row,
-      point.of_ceiling,
-      100 * static_cast<double>(point.resident_before) /
-          static_cast<double>(table_bytes),
-      100 * static_cast<double>(point.resident_after) /
-          static_cast<double>(table_bytes));
+      share.c_str(), Percent(point.resident_before, table_bytes),
+      Percent(point.resident_after, table_bytes));
 }
 
 std::string RateLine(const ReadRate& rate) {

@@ -8,6 +8,7 @@
 #include "io/make_queue.h"
 #include "io/memory_facts.h"
 #include "tables/bench_lookups.h"
+#include "tables/bench_rows.h"
 #include "tables/conditions.h"
 #include "tables/fio.h"
 #include "tables/read_probe.h"
@@ -43,8 +44,11 @@ class Bench {
     for (const uint32_t depth : Depths()) {
       ECPHORY_RETURN_IF_ERROR(MeasureDepth(depth, modes));
     }
+    if (std::count(modes.begin(), modes.end(), IoMode::kRam) > 0) {
+      ECPHORY_RETURN_IF_ERROR(MeasureRam());
+    }
     if (options_.fio) ECPHORY_RETURN_IF_ERROR(MeasureFio());
-    out_.pattern = pattern_;
+    out_.pattern = row_source_->Describe();
     return std::move(out_);
   }
 
@@ -52,51 +56,8 @@ class Bench {
   Status Open() {
     ECPHORY_ASSIGN_OR_RETURN(set_, OpenTableSet(options_.input));
     ECPHORY_ASSIGN_OR_RETURN(files_, OpenTableFiles(set_));
-    ECPHORY_ASSIGN_OR_RETURN(engram::Hasher hasher,
-                             engram::MakeHasher(set_.source));
-    hasher_ = std::make_unique<engram::Hasher>(std::move(hasher));
-    if (options_.pattern == TablesBenchOptions::Pattern::kText) {
-      ECPHORY_RETURN_IF_ERROR(ReadTokens());
-    }
-    return NewStream().status();
-  }
-
-  Status ReadTokens() {
-    tokens_ = options_.tokens;
-    if (!tokens_.empty()) return {};
-    if (options_.text.empty()) {
-      return InvalidArgument("a text pattern needs a text or token ids");
-    }
-    if (!set_.source.tokenizer) {
-      return Unsupported(
-          "%s: has no tokenizer for the text; give token ids, or the tables of "
-          "a model that has one",
-          options_.input.path.c_str());
-    }
-    ECPHORY_ASSIGN_OR_RETURN(tokens_,
-                             set_.source.tokenizer->Encode(options_.text));
+    ECPHORY_ASSIGN_OR_RETURN(row_source_, BenchRows::Open(set_, options_));
     return {};
-  }
-
-  Result<std::unique_ptr<RowStream>> NewStream() {
-    using Pattern = TablesBenchOptions::Pattern;
-    // Every measurement goes on with rows that none before it has asked for.
-    const uint64_t seed = options_.seed + 1000 * streams_++;
-    std::unique_ptr<RowStream> stream;
-    switch (options_.pattern) {
-      case Pattern::kRandom:
-        stream = RandomRows(hasher_->layout(), seed);
-        break;
-      case Pattern::kSequential:
-        stream = SequentialRows(hasher_->layout());
-        break;
-      case Pattern::kText: {
-        ECPHORY_ASSIGN_OR_RETURN(stream, TextRows(*hasher_, tokens_));
-        break;
-      }
-    }
-    pattern_ = stream->Describe();
-    return stream;
   }
 
   void FillConditions() {
@@ -144,7 +105,7 @@ class Bench {
       points += options_.cold && mode != IoMode::kRam;
       points += options_.warm && KeepsRows(mode);
     }
-    return points * (options_.depths.size() + 1) +
+    return points * (options_.depths.size() + 1) + 1 +
            (options_.fio ? options_.depths.size() : 0);
   }
 
@@ -169,8 +130,8 @@ class Bench {
     const uint32_t device_depth = depth == 0 ? kTokenDepth : depth;
     ECPHORY_ASSIGN_OR_RETURN(ReadRate best, MeasureDevice(device_depth));
     for (const IoMode mode : modes) {
-      // What is in memory as a whole has no cold state.
-      if (options_.cold && mode != IoMode::kRam) {
+      if (mode == IoMode::kRam) continue;
+      if (options_.cold) {
         ECPHORY_RETURN_IF_ERROR(MeasurePoint(mode, "cold", depth));
       }
       if (options_.warm && KeepsRows(mode)) {
@@ -201,7 +162,7 @@ class Bench {
     ECPHORY_ASSIGN_OR_RETURN(
         const ReadRate rate,
         MeasureReads(made.queue.get(), files_.ranges, kReadBytes, depth,
-                     options_.seconds, options_.seed + 7919 * ++streams_));
+                     options_.seconds, options_.seed + 7919 * ++probes_));
     ECPHORY_RETURN_IF_ERROR(Step("the device"));
     return rate;
   }
@@ -246,32 +207,56 @@ class Bench {
     }
     options.cache_bytes = options_.cache_bytes;
     auto store = Store::Open(set_.tables, options);
+    if (store.ok()) return MeasureStore(store->get(), mode, state, depth);
+    Note(std::string(IoModeName(mode)) +
+         " left out: " + store.status().message());
+    return Step(IoModeName(mode));
+  }
+
+  // Reading the tables into memory takes long and is done once. They have no
+  // cold state there.
+  Status MeasureRam() {
+    if (!options_.warm) return {};
+    ECPHORY_RETURN_IF_ERROR(Step("reading the tables into memory"));
+    auto store = Store::Open(
+        set_.tables, {.io = IoMode::kRam, .cache_bytes = options_.cache_bytes});
     if (!store.ok()) {
-      Note(std::string(IoModeName(mode)) +
-           " left out: " + store.status().message());
-      return Step(IoModeName(mode));
+      Note("ram left out: " + store.status().message());
+      return {};
     }
-    ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<RowStream> stream, NewStream());
+    for (const uint32_t depth : Depths()) {
+      ECPHORY_RETURN_IF_ERROR(
+          MeasureStore(store->get(), IoMode::kRam, "warm", depth));
+    }
+    return {};
+  }
+
+  Status MeasureStore(Store* store, IoMode mode, const std::string& state,
+                      uint32_t depth) {
+    std::unique_ptr<RowStream> stream = row_source_->NewStream();
     BenchPoint point;
     point.mode = IoModeName(mode);
-    point.used = (*store)->io().reason;
+    point.used = store->io().reason;
     point.state = state;
     point.depth = depth;
-    const size_t tokens = BatchTokens(depth);
     if (state == "warm") {
       stream = std::make_unique<ReplayStream>(stream.get(), kReplayedTokens,
                                               set_.source.config.columns());
       ECPHORY_RETURN_IF_ERROR(
-          RunLookups(set_, store->get(), stream.get(),
+          RunLookups(set_, store, stream.get(),
                      {.tokens = kMaxBatchTokens, .limit = kReplayedTokens})
               .status());
     }
     point.resident_before = files_.Resident();
-    ECPHORY_ASSIGN_OR_RETURN(
-        const LookupTimes times,
-        RunLookups(set_, store->get(), stream.get(),
-                   {.tokens = tokens, .seconds = options_.seconds}));
+    ECPHORY_ASSIGN_OR_RETURN(const LookupTimes times,
+                             RunLookups(set_, store, stream.get(),
+                                        {.tokens = BatchTokens(depth),
+                                         .seconds = options_.seconds}));
     Fill(times, &point);
+    const bool replayed = state == "warm";
+    if (!replayed && stream->Describe() != row_source_->Describe()) {
+      Note(point.mode + ", " + state + ": " + stream->Describe());
+    }
     point.resident_after = files_.Resident();
     out_.points.push_back(std::move(point));
     return Step(IoModeName(mode) + std::string(", ") + state);
@@ -291,10 +276,8 @@ class Bench {
   const TablesBenchOptions& options_;
   TableSet set_;
   TableFiles files_;
-  std::unique_ptr<engram::Hasher> hasher_;
-  std::vector<int32_t> tokens_;
-  std::string pattern_;
-  uint64_t streams_ = 0;
+  std::unique_ptr<BenchRows> row_source_;
+  uint64_t probes_ = 0;
   uint64_t done_ = 0;
   uint64_t steps_ = 0;
   TablesBench out_;
