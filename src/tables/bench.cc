@@ -38,7 +38,10 @@ class Bench {
 
   Result<TablesBench> Run() {
     ECPHORY_RETURN_IF_ERROR(Open());
-    FillConditions();
+    out_.path = options_.input.path;
+    out_.cache_bytes = options_.cache_bytes;
+    FillMachine(&out_);
+    FillTables(set_, files_, &out_);
     ECPHORY_ASSIGN_OR_RETURN(const std::vector<IoMode> modes, Modes());
     steps_ = Steps(modes);
     for (const uint32_t depth : Depths()) {
@@ -58,22 +61,6 @@ class Bench {
     ECPHORY_ASSIGN_OR_RETURN(files_, OpenTableFiles(set_));
     ECPHORY_ASSIGN_OR_RETURN(row_source_, BenchRows::Open(set_, options_));
     return {};
-  }
-
-  void FillConditions() {
-    out_.path = options_.input.path;
-    out_.rows_per_token = set_.source.config.columns() *
-                          static_cast<uint32_t>(set_.tables.size());
-    out_.table_bytes = files_.bytes();
-    const engram::TableSource& table = set_.tables[0];
-    out_.row_bytes = engram::TableRowBytes(table.codec, table.width) +
-                     engram::TableScaleBytes(table.codec, table.width);
-    out_.codec = engram::TableCodecName(table.codec);
-    out_.cache_bytes = options_.cache_bytes;
-    FillMachine(&out_);
-    for (const auto& file : files_.files) {
-      out_.files.push_back(DescribeFile(*file));
-    }
   }
 
   Result<std::vector<IoMode>> Modes() {

@@ -117,10 +117,14 @@ std::vector<Series> SeriesOf(const TablesBench& bench) {
   for (const BenchPoint& point : bench.points) {
     if (point.depth == 0) continue;
     const std::string name = point.mode + ", " + point.state;
-    if (all.back().name != name) {
-      all.push_back({name, point.mode, point.state == "warm", {}});
+    auto series =
+        std::find_if(all.begin(), all.end(),
+                     [&](const Series& other) { return other.name == name; });
+    if (series == all.end()) {
+      series =
+          all.insert(all.end(), {name, point.mode, point.state == "warm", {}});
     }
-    all.back().points.emplace_back(point.depth, point.rows_per_second);
+    series->points.emplace_back(point.depth, point.rows_per_second);
   }
   for (Series& series : all) {
     std::sort(series.points.begin(), series.points.end());

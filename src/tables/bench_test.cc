@@ -53,7 +53,6 @@ TEST_F(BenchTest, EveryWayStateAndDepthHasAPoint) {
 }
 
 TEST_F(BenchTest, PictureIsWholeAndNamesItsConditions) {
-  options_.depths = {2};
   auto bench = BenchTables(options_);
   ASSERT_TRUE(bench.ok());
   bench->path = "a<b>&\"c\"";
@@ -63,6 +62,13 @@ TEST_F(BenchTest, PictureIsWholeAndNamesItsConditions) {
   EXPECT_NE(svg.find("a&lt;b&gt;&amp;&quot;c&quot;"), std::string::npos);
   EXPECT_NE(svg.find(bench->date), std::string::npos);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
+  // One line for the device and for each way and state.
+  size_t lines = 0;
+  for (size_t at = 0; (at = svg.find("<polyline", at)) != std::string::npos;
+       ++at) {
+    ++lines;
+  }
+  EXPECT_EQ(lines, 4u);
 }
 
 TEST_F(BenchTest, RefusesWhatMeansNothing) {

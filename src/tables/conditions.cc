@@ -51,6 +51,20 @@ void FillMachine(TablesBench* bench) {
   }
 }
 
+void FillTables(const TableSet& set, const TableFiles& files,
+                TablesBench* bench) {
+  const engram::TableSource& table = set.tables[0];
+  bench->rows_per_token =
+      set.source.config.columns() * static_cast<uint32_t>(set.tables.size());
+  bench->table_bytes = files.bytes();
+  bench->row_bytes = engram::TableRowBytes(table.codec, table.width) +
+                     engram::TableScaleBytes(table.codec, table.width);
+  bench->codec = engram::TableCodecName(table.codec);
+  for (const auto& file : files.files) {
+    bench->files.push_back(DescribeFile(*file));
+  }
+}
+
 TableFileInfo DescribeFile(const TableFile& file) {
   const DeviceFacts facts = DeviceFactsOf(file);
   TableFileInfo info;
