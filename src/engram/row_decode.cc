@@ -1,6 +1,6 @@
 // Besides the targets of ops/cpu the one that looks up 128 bytes at once.
 #define HWY_WANT_AVX3_DL 1
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "engram/row_decode.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/attention_token.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

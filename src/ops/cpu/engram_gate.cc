@@ -1,5 +1,5 @@
 // Engram injection: one pass for the three sums of a stream, one to add.
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/engram_gate.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

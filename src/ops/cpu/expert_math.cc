@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/expert_math.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -1,6 +1,6 @@
 // Hyper-connection coefficients: fn . z, then sigmoids and Sinkhorn for kLanes
 // tokens at a time, one token a lane.
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/hc_mix.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -1,6 +1,6 @@
 // Hyper-connection streams: collapse to one, expand back. Bound by memory: each
 // value of h is read once (and written once).
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/hc_streams.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -1,6 +1,6 @@
 // Index scores: keys are decoded in blocks and multiplied with the queries of
 // every token of the chunk.
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/index_scores.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

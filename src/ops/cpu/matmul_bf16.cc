@@ -1,4 +1,4 @@
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/matmul_bf16.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/peak_bench.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -1,7 +1,7 @@
 // Injection of a per-layer n-gram table in two passes: the gates, apart for
 // each token and stream, then convolution and addition, in the tokens' order
 // but apart for each channel.
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/ple_gate.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -1,6 +1,6 @@
 // y = w * x * rsqrt(mean(x^2) + eps): two passes over a row, the second from
 // L1.
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/rms_norm.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -1,6 +1,6 @@
 // Rotary position: the cosines and sines of a position are computed once and
 // shared by all heads.
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/rope.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.

@@ -1,4 +1,4 @@
-#include "ops/cpu/highway_config.h"
+#include "base/highway_config.h"
 // Order matters: the configuration above selects what this declares.
 #include "hwy/highway.h"
 #include "ops/cpu/testing.h"
