@@ -29,7 +29,7 @@ class ECPHORY_EXPORT DurationHistogram {
   static size_t BucketOf(uint64_t nanoseconds);
   static double UpperEnd(size_t bucket);  // in seconds
 
-  std::array<uint32_t, kSteps*(kOctaves + 1)> buckets_{};
+  std::array<uint64_t, kSteps*(kOctaves + 1)> buckets_{};
   uint64_t count_ = 0;
 };
 

@@ -135,7 +135,7 @@ class Store {
   StoreStats stats() const;                    // all tables
   StoreStats table_stats(size_t index) const;  // one
   // Seconds from Submit to the last row that a share `q` (0..1) of the table's
-  // lookups did not exceed, to 9 % (some microseconds at the low end).
+  // lookups did not exceed, at most a sixteenth too high.
   double LatencyQuantile(size_t index, double q) const;
   void ResetStats();
 

@@ -23,8 +23,8 @@
 #include <thread>
 #include <vector>
 
+#include "ecphory/histogram.h"
 #include "ecphory/status.h"
-#include "engram/latency_histogram.h"
 #include "engram/lookup.h"
 #include "engram/store.h"
 #include "engram/store_io.h"
@@ -203,7 +203,7 @@ class StoreCore {
 
   struct TableCounters {
     StoreStats stats;
-    LatencyHistogram latency;
+    DurationHistogram latency;
   };
   std::vector<TableCounters> counters_;
 };
