@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
 #include "base/quote.h"
 #include "engram/row_decode.h"
+#include "io/table_file.h"
 
 namespace ecphory::engram {
 
@@ -77,6 +79,12 @@ Status TableReader::CheckExtent(const Part& part) const {
 }
 
 Status TableReader::CheckSample() const {
+  // Looking at a table leaves nothing of it in the page cache.
+  std::shared_ptr<const TableFile> files[kMaxParts];
+  for (size_t p = 0; p < parts(); ++p) {
+    const auto& file = p == 0 ? source_.file : source_.scale_file;
+    ECPHORY_ASSIGN_OR_RETURN(files[p], TableFile::Open(file));
+  }
   std::vector<uint8_t> bytes(row_bytes());
   std::vector<uint8_t> values(out_bytes(RowFormat::kF32));
   const uint64_t samples = std::min(kSampledRows, source_.rows);
@@ -87,7 +95,7 @@ Status TableReader::CheckSample() const {
         samples == 1 ? 0 : i * (source_.rows - 1) / (samples - 1);
     uint8_t* to = bytes.data();
     for (size_t p = 0; p < parts(); to += parts_[p++].bytes) {
-      const Status read = parts_[p].file->ReadExact(
+      const Status read = files[p]->ReadExact(
           parts_[p].offset + row * parts_[p].bytes, {to, parts_[p].bytes});
       if (!read.ok()) {
         return read.WithContext(TableName(source_) + ", row " +

@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "io/errno_status.h"
 
 namespace ecphory {
@@ -145,6 +146,33 @@ Status TableFile::OpenDirect() {
 
 void TableFile::Refuse(int error) {
   refusal_ = file_system_.name + " refuses O_DIRECT: " + std::strerror(error);
+}
+
+// One read of whole sectors; false when it does not give all of `out`.
+bool TableFile::ReadAt(int fd, uint64_t offset, std::span<uint8_t> out) const {
+  const uint64_t begin = offset / kMaxAlignment * kMaxAlignment;
+  const uint64_t lead = offset - begin;
+  uint64_t needed, bytes;
+  if (!CheckedAdd(lead, out.size(), &needed) ||
+      !CheckedAlignUp(needed, kMaxAlignment, &bytes)) {
+    return false;
+  }
+  const std::unique_ptr<uint8_t, void (*)(void*)> memory(
+      static_cast<uint8_t*>(std::aligned_alloc(kMaxAlignment, bytes)),
+      std::free);
+  if (memory == nullptr) return false;
+  const ssize_t got =
+      ::pread(fd, memory.get(), bytes, static_cast<off_t>(begin));
+  if (got < 0 || static_cast<uint64_t>(got) < needed) return false;
+  std::memcpy(out.data(), memory.get() + lead, out.size());
+  return true;
+}
+
+Status TableFile::ReadExact(uint64_t offset, std::span<uint8_t> out) const {
+  for (const int fd : {direct(), buffered()}) {
+    if (fd >= 0 && ReadAt(fd, offset, out)) return Status::Ok();
+  }
+  return file_->ReadExact(offset, out);
 }
 
 Status TableFile::CheckSize() const {

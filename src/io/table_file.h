@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "ecphory/status.h"
@@ -39,6 +40,11 @@ class TableFile {
   // name "memory" without a descriptor.
   const FileSystemKind& file_system() const { return file_system_; }
 
+  // Fills `out` from `offset`, past the page cache where that is allowed and
+  // without read-ahead elsewhere. For a few bytes now and then: allocates.
+  // Errors are those of RandomAccessFile::ReadExact.
+  Status ReadExact(uint64_t offset, std::span<uint8_t> out) const;
+
   // kCorrupt when the file has become shorter than it was at Open.
   Status CheckSize() const;
 
@@ -46,6 +52,7 @@ class TableFile {
   TableFile() = default;
   Status OpenDescriptors();
   Status OpenDirect();
+  bool ReadAt(int fd, uint64_t offset, std::span<uint8_t> out) const;
   void Refuse(int error);
 
   std::shared_ptr<RandomAccessFile> file_;

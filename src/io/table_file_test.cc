@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "io/make_queue.h"
 #include "io/queue_testing.h"
@@ -45,6 +49,50 @@ TEST(TableFile, AFileInMemoryHasNone) {
   EXPECT_EQ(table->alignment(), 1u);
   EXPECT_EQ(table->file_system().name, "memory");
   EXPECT_TRUE(table->CheckSize().ok());
+}
+
+TEST(TableFile, ReadsAnyBytesAndLeavesNoneInThePageCache) {
+  TestDirectory dir;
+  constexpr uint64_t kSize = 40 * kTestRead + 5;
+  WriteFile(dir / "f", FileBytes(1, kSize));
+  ::sync();
+  const auto table = OpenTable(dir / "f");
+  ::posix_fadvise(table->buffered(), 0, 0, POSIX_FADV_DONTNEED);
+  for (const auto& [offset, size] : {std::pair<uint64_t, size_t>{0, 1},
+                                     {4095, 2},
+                                     {20 * kTestRead, 9000},
+                                     {kSize - 300, 300},
+                                     {kSize, 0}}) {
+    std::vector<uint8_t> bytes(size);
+    const Status status = table->ReadExact(offset, bytes);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_EQ(bytes[i], FileByte(1, offset + i)) << offset;
+    }
+  }
+  std::vector<uint8_t> bytes(2);
+  for (const uint64_t offset : {kSize - 1, kSize + 9, UINT64_MAX - 1}) {
+    EXPECT_EQ(table->ReadExact(offset, bytes).code(), StatusCode::kCorrupt);
+  }
+  if (table->direct() < 0) GTEST_SKIP() << table->direct_refusal();
+  // The failed reads may have looked at the last pages.
+  void* base =
+      ::mmap(nullptr, kSize, PROT_READ, MAP_SHARED, table->buffered(), 0);
+  ASSERT_NE(base, MAP_FAILED);
+  unsigned char resident[41] = {};
+  ASSERT_EQ(::mincore(base, kSize, resident), 0);
+  ::munmap(base, kSize);
+  EXPECT_EQ(std::count_if(resident, resident + 30,
+                          [](unsigned char flags) { return flags & 1; }),
+            0);
+}
+
+TEST(TableFile, ReadsAFileInMemory) {
+  const auto table = *TableFile::Open(MakeMemoryFile("mem", FileBytes(0, 10)));
+  uint8_t bytes[3];
+  ASSERT_TRUE(table->ReadExact(7, bytes).ok());
+  EXPECT_EQ(bytes[2], FileByte(0, 9));
+  EXPECT_EQ(table->ReadExact(8, bytes).code(), StatusCode::kCorrupt);
 }
 
 TEST(TableFile, AMemoryFileSystemRefusesDirectByName) {
