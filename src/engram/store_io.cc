@@ -94,16 +94,6 @@ Result<std::vector<TableView>> MakeViews(bool ram, const TableFiles& opened,
   return views;
 }
 
-// Something better was denied, by the kernel or the file system.
-bool IsFallback(IoMode asked, const IoChoice& choice, const TableFiles& files) {
-  if (asked != IoMode::kAuto && asked != choice.mode) return true;
-  if (asked == IoMode::kUring || asked == IoMode::kPread) return !choice.direct;
-  if (asked != IoMode::kAuto || choice.mode == IoMode::kUring) return false;
-  return std::any_of(files.begin(), files.end(), [](const auto& file) {
-    return file->buffered() >= 0 && file->direct() < 0;
-  });
-}
-
 }  // namespace
 
 std::vector<std::shared_ptr<RandomAccessFile>> FilesOf(
@@ -171,7 +161,7 @@ Result<StoreIo> MakeStoreIo(std::span<const TableReader> tables,
   }
   io.report = {.mode = choice.mode,
                .direct = choice.direct,
-               .fallback = IsFallback(options.io, choice, opened),
+               .fallback = choice.fallback,
                .reason = std::move(choice.reason)};
   return io;
 }

@@ -63,6 +63,7 @@ IoChoice Finish(MadeQueue made, std::string reason) {
   IoChoice choice;
   choice.mode = made.mode;
   choice.direct = made.direct;
+  choice.fallback = !made.denied.empty();
   choice.queue = std::move(made.queue);
   choice.reason = std::move(reason);
   return choice;
@@ -85,31 +86,44 @@ const TableFile* Find(const IoRequest& request, const Test& test) {
   return nullptr;
 }
 
-// A queue of the given way; what was denied, if anything, is told instead of
-// `why`.
+// A queue of the given way. `why` is said unless something was denied: then
+// that is.
 Result<IoChoice> Use(const IoRequest& request, IoMode mode,
                      const std::string& why) {
   ECPHORY_ASSIGN_OR_RETURN(MadeQueue made,
                            MakeQueue(mode, request.files, request.queue));
-  std::string reason = Describe(made, request.queue) + ": " +
-                       (made.denied.empty() ? why : made.denied);
+  std::string reason = Describe(made, request.queue) +
+                       (made.denied.empty() ? why : ": " + made.denied);
   return Finish(std::move(made), std::move(reason));
 }
 
+// Views need no queue.
+IoChoice UseView(const IoRequest& request) {
+  IoChoice choice;
+  choice.mode = request.mode;
+  choice.reason = request.mode == IoMode::kMmap
+                      ? "mapped, " + Size(TotalBytes(request.tables)) +
+                            ", through the page cache (asked for)"
+                      : "copied to memory, " +
+                            Size(TotalBytes(request.tables)) + " (asked for)";
+  return choice;
+}
+
 Result<IoChoice> UseAsAsked(const IoRequest& request) {
+  const bool view =
+      request.mode == IoMode::kMmap || request.mode == IoMode::kRam;
   const TableFile* in_memory =
       Find(request, [](const TableFile& file) { return file.buffered() < 0; });
   if (request.mode == IoMode::kMmap && in_memory != nullptr) {
-    return Use(request, IoMode::kPread,
-               in_memory->direct_refusal() + " and cannot be mapped");
-  }
-  if (request.mode == IoMode::kMmap || request.mode == IoMode::kRam) {
-    IoChoice choice;
-    choice.mode = request.mode;
-    choice.reason = std::string(IoModeName(request.mode)) + ": as asked for";
+    ECPHORY_ASSIGN_OR_RETURN(
+        IoChoice choice,
+        Use(request, IoMode::kPread,
+            ": " + in_memory->direct_refusal() + " and cannot be mapped"));
+    choice.fallback = true;
     return choice;
   }
-  return Use(request, request.mode, "as asked for");
+  if (view) return UseView(request);
+  return Use(request, request.mode, " (asked for)");
 }
 
 // A way and what was measured of it.
@@ -161,16 +175,20 @@ Result<IoChoice> UseFasterDirect(const IoRequest& request) {
   Candidate& best = uring_wins ? uring : pread;
   const Candidate& other = uring_wins ? pread : uring;
   std::string reason = Describe(best.made, request.queue) + ": ";
+  bool failed = false;
   if (!other.failure.ok()) {
     reason += std::string(IoModeName(other.made.mode)) +
               " failed when it was measured: " + other.failure.message();
+    failed = true;
   } else if (!best.failure.ok() || best.rates.empty()) {
     reason += "not measured";
   } else {
     reason += Rate(best.rate()) + " random reads/s measured (" +
               IoModeName(other.made.mode) + " " + Rate(other.rate()) + ")";
   }
-  return Finish(std::move(best.made), std::move(reason));
+  IoChoice choice = Finish(std::move(best.made), std::move(reason));
+  choice.fallback = choice.fallback || failed;
+  return choice;
 }
 
 }  // namespace
@@ -182,18 +200,22 @@ bool TablesAreSmall(uint64_t table_bytes, uint64_t available_bytes) {
 Result<IoChoice> ChooseIo(const IoRequest& request) {
   if (request.mode != IoMode::kAuto) return UseAsAsked(request);
   if (Find(request, [](const TableFile& f) { return f.buffered() < 0; })) {
-    return Use(request, IoMode::kPread, "the file lies in memory");
+    return Use(request, IoMode::kPread, ": the file lies in memory");
   }
   const uint64_t total = TotalBytes(request.tables);
   const uint64_t available = AvailableMemory().value_or(0);
   if (total == 0 || TablesAreSmall(total, available)) {
     return Use(request, IoMode::kBuffered,
-               "tables of " + Size(total) + ": the page cache holds them");
+               ": tables of " + Size(total) + ": the page cache holds them");
   }
   const TableFile* refusing =
       Find(request, [](const TableFile& file) { return file.direct() < 0; });
   if (refusing != nullptr) {
-    return Use(request, IoMode::kBuffered, refusing->direct_refusal());
+    ECPHORY_ASSIGN_OR_RETURN(
+        IoChoice choice,
+        Use(request, IoMode::kBuffered, ": " + refusing->direct_refusal()));
+    choice.fallback = true;
+    return choice;
   }
   return UseFasterDirect(request);
 }

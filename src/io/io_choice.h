@@ -26,8 +26,10 @@ struct IoRequest {
 };
 
 struct IoChoice {
-  IoMode mode = IoMode::kPread;      // never kAuto
-  bool direct = false;               // the page cache is left alone
+  IoMode mode = IoMode::kPread;  // never kAuto
+  bool direct = false;           // the page cache is left alone
+  // Something was denied that was asked for or would have been better.
+  bool fallback = false;
   std::unique_ptr<ReadQueue> queue;  // null for kMmap and kRam
   // One line for people: what is used and why, or what was denied and what is
   // used instead.

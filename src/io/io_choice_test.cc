@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <map>
+#include <string>
+
 #include "io/fault_queue.h"
 #include "io/queue_testing.h"
 #include "io/small_disk.h"
@@ -27,6 +30,7 @@ TEST(ChooseIo, SmallTablesGoThroughThePageCache) {
   ASSERT_TRUE(choice.ok()) << choice.status().ToString();
   EXPECT_EQ(choice->mode, IoMode::kBuffered);
   EXPECT_FALSE(choice->direct);
+  EXPECT_FALSE(choice->fallback);
   EXPECT_EQ(choice->reason,
             "page cache, depth 256: tables of 1 MB: the page cache holds them");
   EXPECT_TRUE(TablesAreSmall(1 << 30, uint64_t{1} << 33));
@@ -72,7 +76,16 @@ TEST(ChooseIo, WhatIsAskedForIsUsed) {
     if (files[0]->direct() < 0) continue;
     EXPECT_EQ(choice->mode, mode) << choice->reason;
     EXPECT_EQ(choice->direct, mode == IoMode::kUring || mode == IoMode::kPread);
-    EXPECT_NE(choice->reason.find("as asked for"), std::string::npos);
+    EXPECT_FALSE(choice->fallback);
+    const std::string size = std::to_string((kSize + 999'999) / 1'000'000);
+    const std::map<IoMode, std::string> reasons = {
+        {IoMode::kUring, "io_uring, O_DIRECT, depth 256 (asked for)"},
+        {IoMode::kPread, "pread, O_DIRECT, 16 threads (asked for)"},
+        {IoMode::kBuffered, "page cache, depth 256 (asked for)"},
+        {IoMode::kMmap,
+         "mapped, " + size + " MB, through the page cache (asked for)"},
+        {IoMode::kRam, "copied to memory, " + size + " MB (asked for)"}};
+    EXPECT_EQ(choice->reason, reasons.at(mode));
   }
 }
 
@@ -89,7 +102,12 @@ TEST(ChooseIo, FilesInMemory) {
     ASSERT_TRUE(choice.ok());
     EXPECT_EQ(choice->mode, IoMode::kPread);
     EXPECT_FALSE(choice->direct);
-    EXPECT_EQ(choice->reason.find("pread, 2 threads: "), 0u) << choice->reason;
+    EXPECT_EQ(choice->fallback,
+              mode == IoMode::kUring || mode == IoMode::kMmap);
+    const std::string expected =
+        mode == IoMode::kPread ? " (asked for)" : ": the file lies in memory";
+    EXPECT_EQ(choice->reason.find("pread, 2 threads" + expected), 0u)
+        << choice->reason;
   }
   const auto ram =
       ChooseIo({.mode = IoMode::kRam, .files = files, .tables = {&table, 1}});
@@ -105,6 +123,7 @@ TEST(ChooseIo, AMemoryFileSystem) {
       ChooseIo({.mode = IoMode::kUring, .files = files, .tables = {&table, 1}});
   ASSERT_TRUE(choice.ok());
   EXPECT_FALSE(choice->direct);
+  EXPECT_TRUE(choice->fallback);
   EXPECT_NE(choice->reason.find("tmpfs keeps files in memory: read through the "
                                 "page cache"),
             std::string::npos)

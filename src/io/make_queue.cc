@@ -64,6 +64,9 @@ Result<MadeQueue> MakeQueue(IoMode mode, Files files,
     }
   }
   if (made.queue == nullptr) {
+    if (mode == IoMode::kUring && made.denied.empty()) {
+      made.denied = "the file lies in memory: read by threads instead";
+    }
     if (mode == IoMode::kUring) made.mode = IoMode::kPread;
     ECPHORY_ASSIGN_OR_RETURN(
         made.queue,

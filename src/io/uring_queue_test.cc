@@ -17,6 +17,7 @@
 #include <functional>
 #include <utility>
 
+#include "io/io_choice.h"
 #include "io/make_queue.h"
 #include "io/queue_testing.h"
 #include "io/test_directory.h"
@@ -146,6 +147,14 @@ bool FallsBack(const std::string& path, int error, StatusCode code,
       return false;
     }
     if (mode == IoMode::kUring && made->mode != IoMode::kPread) return false;
+    const TableRange table{0, 0, kSize};
+    // kAuto takes the page cache for a file as small as this.
+    const auto choice =
+        ChooseIo({.mode = mode == IoMode::kUring ? mode : IoMode::kAuto,
+                  .files = {&file, 1},
+                  .tables = {&table, 1},
+                  .queue = {.depth = 8, .threads = 2}});
+    if (!choice.ok() || !choice->fallback) return false;
     const ReadMemory memory(20 * kTestRead);
     const auto reads = RandomReads(0, kSize, 20, memory.data(), 1);
     for (const int32_t result : RunReads(made->queue.get(), reads)) {
