@@ -1,5 +1,6 @@
 #include "engram/store.h"
 
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -29,11 +30,13 @@ struct Store::Impl {
 };
 
 Result<std::unique_ptr<Store>> Store::Open(std::vector<TableSource> sources,
-                                           const StoreOptions& options) {
+                                           const StoreOptions& options) try {
   ECPHORY_ASSIGN_OR_RETURN(std::vector<TableReader> tables,
                            OpenTables(std::move(sources)));
   ECPHORY_ASSIGN_OR_RETURN(StoreIo io, MakeStoreIo(tables, options));
   return StoreAccess::Start(std::move(tables), std::move(io));
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("no memory to open the Engram tables");
 }
 
 Result<std::unique_ptr<Store>> StoreAccess::OpenWithQueue(
@@ -50,7 +53,7 @@ Result<std::unique_ptr<Store>> StoreAccess::OpenWithQueue(
 Result<std::unique_ptr<Store>> StoreAccess::Start(
     std::vector<TableReader> tables, StoreIo io) {
   auto impl = std::make_unique<Store::Impl>(std::move(tables), std::move(io));
-  ECPHORY_RETURN_IF_ERROR(impl->core.StartService());
+  ECPHORY_RETURN_IF_ERROR(impl->core.Start());
   return std::unique_ptr<Store>(new Store(std::move(impl)));
 }
 

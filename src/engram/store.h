@@ -104,7 +104,8 @@ class Store {
  public:
   // Refuses: a table that ends outside its file, a width that is no multiple of
   // 32, and a table whose sampled rows are all zero bytes or broken (a missing
-  // table must never run as another model).
+  // table must never run as another model). kResourceExhausted when the system
+  // has not the memory, threads or descriptors that the options ask for.
   static Result<std::unique_ptr<Store>> Open(std::vector<TableSource> tables,
                                              const StoreOptions& options);
   // Lookups may be open: their reads under way end first, the rest is dropped.

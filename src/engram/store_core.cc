@@ -45,7 +45,15 @@ StoreCore::~StoreCore() {
   if (service_.joinable()) service_.join();
 }
 
-Status StoreCore::StartService() {
+StoreCore::StoreCore(std::vector<TableReader> tables, StoreIo io)
+    : tables_(std::move(tables)),
+      scratch_(nullptr, &std::free),
+      io_(std::move(io)),
+      // The last: of tables that do not exist.
+      counters_(tables_.size() + 1) {}
+
+Status StoreCore::Start() {
+  if (io_.queue != nullptr) ECPHORY_RETURN_IF_ERROR(AllocateReads());
   try {
     service_ = std::thread([this] { ServiceLoop(); });
   } catch (const std::system_error& error) {

@@ -38,8 +38,9 @@ class StoreCore {
 
   StoreCore(std::vector<TableReader> tables, StoreIo io);
   ~StoreCore();
-  // Once, before anything else.
-  Status StartService();
+  // Once, before anything else. kResourceExhausted when memory or the thread is
+  // refused.
+  Status Start();
 
   void Submit(std::span<const LookupRequest> requests,
               std::span<Ticket> tickets);
@@ -140,6 +141,7 @@ class StoreCore {
   Status VisitUnlocked(Slot* slot, size_t begin, size_t end, uint64_t* failed);
   static void FailVisit(Slot* slot, uint64_t row, Status status);
   // Starting reads (store_reads.cc).
+  Status AllocateReads();
   bool CanStart() const;
   bool CanStartRun() const;
   void Pump(Lock* lock);

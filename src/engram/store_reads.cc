@@ -19,12 +19,7 @@ constexpr int kMaxRounds = 2;
 
 }  // namespace
 
-StoreCore::StoreCore(std::vector<TableReader> tables, StoreIo io)
-    : tables_(std::move(tables)),
-      scratch_(nullptr, &std::free),
-      io_(std::move(io)) {
-  counters_.resize(tables_.size() + 1);  // the last: tables that do not exist
-  if (io_.queue == nullptr) return;
+Status StoreCore::AllocateReads() {
   ops_.resize(io_.queue->depth());
   size_t part_bytes[kMaxParts] = {};
   size_t row_bytes = 0;
@@ -37,10 +32,16 @@ StoreCore::StoreCore(std::vector<TableReader> tables, StoreIo io)
     }
   }
   const size_t op_bytes = part_bytes[0] + part_bytes[1];
+  const size_t scratch_bytes = ops_.size() * op_bytes;
   scratch_.reset(static_cast<uint8_t*>(
-      std::aligned_alloc(io_.scratch_alignment, ops_.size() * op_bytes)));
-  ECPHORY_CHECK(scratch_ != nullptr);
-  (void)io_.queue->RegisterMemory({scratch_.get(), ops_.size() * op_bytes});
+      std::aligned_alloc(io_.scratch_alignment, scratch_bytes)));
+  if (scratch_ == nullptr) {
+    return ResourceExhausted(
+        "%zu Engram reads of %zu bytes in flight: no memory for them (a "
+        "smaller depth needs less)",
+        ops_.size(), op_bytes);
+  }
+  (void)io_.queue->RegisterMemory({scratch_.get(), scratch_bytes});
   for (size_t i = ops_.size(); i-- > 0;) {
     free_ops_.push_back(i);
     ops_[i].scratch[0] = scratch_.get() + i * op_bytes;
@@ -52,6 +53,7 @@ StoreCore::StoreCore(std::vector<TableReader> tables, StoreIo io)
   done_.resize(most_reads);
   decode_.reserve(ops_.size());
   raw_row_.resize(row_bytes);
+  return {};
 }
 
 void StoreCore::Backlog::Remove(Slot* slot) {

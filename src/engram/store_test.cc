@@ -16,8 +16,9 @@
 namespace ecphory::engram {
 namespace {
 
-constexpr TableCodec kCodecs[] = {TableCodec::kRow264,
-                                  TableCodec::kReleasedPair, TableCodec::kBf16};
+constexpr TableCodec kCodecs[] = {
+    TableCodec::kRow264, TableCodec::kReleasedPair, TableCodec::kBf16,
+    TableCodec::kQ8_0,   TableCodec::kQ4_0,         TableCodec::kQ4_1};
 
 // Without a cache, so that every lookup reads.
 std::unique_ptr<Store> OpenStore(std::vector<TableSource> tables,

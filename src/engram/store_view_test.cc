@@ -132,7 +132,8 @@ TEST_P(StoreViews, AFileReplacedByRename) {
 
 std::string WayAndCodec(
     const testing::TestParamInfo<StoreViews::ParamType>& test) {
-  const char* codecs[] = {"Row264", "ReleasedPair", "Bf16"};
+  const char* codecs[] = {"Row264", "ReleasedPair", "Bf16",
+                          "Q8",     "Q4",           "Q4WithMinimum"};
   return std::string(IoModeName(std::get<IoMode>(test.param))) +
          codecs[static_cast<int>(std::get<TableCodec>(test.param))];
 }
@@ -142,7 +143,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(IoMode::kMmap, IoMode::kRam),
                      testing::Values(TableCodec::kRow264,
                                      TableCodec::kReleasedPair,
-                                     TableCodec::kBf16)),
+                                     TableCodec::kBf16, TableCodec::kQ8_0,
+                                     TableCodec::kQ4_0, TableCodec::kQ4_1)),
     WayAndCodec);
 
 }  // namespace
