@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ struct TablesInfoOptions {
 };
 
 struct TableInfo {
-  uint32_t layer = 0;
-  std::string name;  // tensor
+  std::optional<uint32_t> layer;  // a per-layer sidecar does not say
+  std::string name;               // tensor
   std::string file;
   uint64_t offset = 0;
   std::string codec;  // "e4m3_e8m0_32_row264", "released pair", ...
@@ -59,14 +60,23 @@ struct TableFileInfo {
   std::string direct_refusal;
 };
 
+// How a Qwen-style per-layer n-gram table is hashed into.
+struct PerLayerInfo {
+  std::vector<uint64_t> head_sizes;  // rows
+  uint64_t rows = 0;                 // of all heads; the table may have more
+  int32_t eos_id = 0;                // cuts the look-back
+  std::optional<int32_t> image_id;   // hashed at image positions
+};
+
 struct TablesInfo {
   std::string path;
   std::string kind;      // "GGUF", "released directory", "raw rows"
   uint32_t columns = 0;  // rows a token and layer
   uint32_t max_ngram = 0;
-  uint32_t compressed_vocab = 0;
-  uint64_t bytes = 0;            // of all tables
-  uint32_t reads_per_token = 0;  // rows times places a row
+  uint32_t compressed_vocab = 0;          // 0 of a per-layer table: it has none
+  std::optional<PerLayerInfo> per_layer;  // Engram tables have none
+  uint64_t bytes = 0;                     // of all tables
+  uint32_t reads_per_token = 0;           // rows times places a row
   std::vector<TableInfo> tables;
   std::vector<TableFileInfo> files;
   bool uring = false;  // io_uring is allowed

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,19 +20,23 @@ using TableProgress = std::function<bool(const std::string& phase,
 
 // Where tables are read from.
 struct TableInput {
-  // A GGUF file (of a model or of tables alone), a released directory, or a
-  // file of raw rows.
+  // A GGUF file (of a model or of tables alone, also of a Qwen-style per-layer
+  // table), a released directory, or a file of raw rows.
   std::string path;
   // Raw rows have no numbers of their own: a GGUF file, released directory or
-  // config.json that has.
+  // config.json that has. Of a per-layer table in one part of a split GGUF
+  // file: the part with the keys.
   std::string config;
   std::vector<std::string> more_tables;  // raw rows in several files
   std::string tokenizer;  // a tokenizer.json, where none lies beside them
+  // Of a Qwen-style per-layer table whose file (or whose directory's
+  // config.json) does not say it, and refused for Engram tables.
+  std::optional<int32_t> eos_id;
 };
 
 // Where one table lies in the file that was written.
 struct WrittenTable {
-  uint32_t layer = 0;
+  std::optional<uint32_t> layer;  // a per-layer sidecar does not say
   uint64_t rows = 0;
   uint64_t offset = 0;  // of row 0 (of its codes)
   uint64_t row_bytes = 0;
@@ -97,6 +102,9 @@ struct PackOptions {
   std::vector<std::string> scales;
   std::string output;
   TableContainer container = TableContainer::kByName;  // GGUF or raw
+  // "row264" of Engram tables; "bf16" or "q8_0" of a per-layer table. Empty:
+  // row264, and q8_0.
+  std::string codec;
   std::string write_manifest;  // checksums of the output; empty: nowhere
   bool overwrite = false;
   uint32_t threads = 0;      // 0: the processors, at most 8
@@ -104,7 +112,9 @@ struct PackOptions {
   TableProgress progress;
 };
 
-// Writes codes and scales of every row together, so that one read brings a row.
+// Writes codes and scales of every row together, so that one read brings a row;
+// of a released directory with a Qwen-style per-layer table, its shards as a
+// GGUF sidecar of one tensor.
 // The file appears under its name when it is whole and was read back. After an
 // error, a full disk, a cancellation or a kill at any moment the same call goes
 // on from what is there. Refuses outputs that are inputs, and tables whose rows
@@ -129,9 +139,9 @@ struct VerifyOptions {
 
 // What one table holds.
 struct TableCheck {
-  uint32_t layer = 0;
+  std::optional<uint32_t> layer;  // a per-layer sidecar does not say
   std::string name;
-  uint64_t rows = 0;
+  uint64_t rows = 0;             // without the padding of a per-layer table
   uint64_t nan_rows = 0;         // faults, as are the next two
   uint64_t bad_scale_rows = 0;   // scale 255
   uint64_t not_finite_rows = 0;  // a value overflows or is NaN

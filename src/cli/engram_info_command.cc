@@ -1,10 +1,12 @@
 // ecphory engram info: where tables are and how fast they can be read.
+#include <algorithm>
 #include <memory>
 
 #include "ecphory/engram_measure.h"
 #include "engram_commands.h"
 #include "engram_input.h"
 #include "engram_json.h"
+#include "engram_output.h"
 #include "flags.h"
 #include "output.h"
 #include "sizes.h"
@@ -22,6 +24,7 @@ many a second 64 in flight make. The last line is what '--engram-io auto' picks.
 Examples:
   ecphory engram info model.gguf
   ecphory engram info DeepSeek-V4.1-Flash --no-measure
+  ecphory engram info qwen-table.gguf --eos 248044
   ecphory engram info rows.bin --config DeepSeek-V4.1-Flash/config.json --json)";
 
 struct InfoFlags {
@@ -34,9 +37,9 @@ using Ull = unsigned long long;
 
 std::string TableText(const TableInfo& table) {
   std::string text = Format(
-      "  layer %u: %s rows of %llu bytes, %s, %u values, %s\n"
+      "  %s: %s rows of %llu bytes, %s, %u values, %s\n"
       "      %s at offset %llu of %s\n",
-      table.layer, Grouped(table.rows).c_str(),
+      TableLabel(table.layer).c_str(), Grouped(table.rows).c_str(),
       static_cast<Ull>(table.row_bytes), table.codec.c_str(), table.width,
       HumanBytes(table.bytes).c_str(), table.name.c_str(),
       static_cast<Ull>(table.offset), table.file.c_str());
@@ -66,12 +69,24 @@ std::string RateLine(const ReadRate& rate) {
                 rate.way.c_str());
 }
 
+std::string PerLayerText(const PerLayerInfo& info) {
+  const auto [least, most] =
+      std::minmax_element(info.head_sizes.begin(), info.head_sizes.end());
+  std::string text = Format(
+      "  per-layer n-gram table: %zu heads of %s to %s rows, %s in all; EOS %d",
+      info.head_sizes.size(), Grouped(*least).c_str(), Grouped(*most).c_str(),
+      Grouped(info.rows).c_str(), info.eos_id);
+  if (info.image_id) text += Format(", image token %d", *info.image_id);
+  return text + "\n";
+}
+
 std::string InfoText(const TablesInfo& info) {
   std::string text = Format(
       "%s: %s, %s in %zu tables\n"
       "  a token wakes %u rows a layer (n-grams of 2 to %u), %u reads in all\n",
       info.path.c_str(), info.kind.c_str(), HumanBytes(info.bytes).c_str(),
       info.tables.size(), info.columns, info.max_ngram, info.reads_per_token);
+  if (info.per_layer) text += PerLayerText(*info.per_layer);
   for (const TableInfo& table : info.tables) text += TableText(table);
   text += "\nfiles\n";
   for (const TableFileInfo& file : info.files) text += FileText(file);
@@ -91,16 +106,29 @@ std::string InfoText(const TablesInfo& info) {
 }
 
 Json TableJson(const TableInfo& table) {
-  Json json{{"layer", table.layer}, {"name", table.name},
-            {"file", table.file},   {"offset", table.offset},
-            {"codec", table.codec}, {"rows", table.rows},
-            {"width", table.width}, {"row_bytes", table.row_bytes},
-            {"bytes", table.bytes}, {"resident_bytes", table.resident_bytes}};
+  Json json{{"layer", LayerJson(table.layer)},
+            {"name", table.name},
+            {"file", table.file},
+            {"offset", table.offset},
+            {"codec", table.codec},
+            {"rows", table.rows},
+            {"width", table.width},
+            {"row_bytes", table.row_bytes},
+            {"bytes", table.bytes},
+            {"resident_bytes", table.resident_bytes}};
   if (!table.scale_file.empty()) {
     json["scale_file"] = table.scale_file;
     json["scale_offset"] = table.scale_offset;
   }
   return json;
+}
+
+Json PerLayerJson(const PerLayerInfo& info) {
+  return Json{
+      {"head_sizes", info.head_sizes},
+      {"rows", info.rows},
+      {"eos_id", info.eos_id},
+      {"image_id", info.image_id ? Json(*info.image_id) : Json(nullptr)}};
 }
 
 Json InfoJson(const TablesInfo& info) {
@@ -122,6 +150,8 @@ Json InfoJson(const TablesInfo& info) {
       {"columns", info.columns},
       {"max_ngram", info.max_ngram},
       {"compressed_vocab", info.compressed_vocab},
+      {"per_layer",
+       info.per_layer ? PerLayerJson(*info.per_layer) : Json(nullptr)},
       {"bytes", info.bytes},
       {"reads_per_token", info.reads_per_token},
       {"tables", std::move(tables)},

@@ -14,6 +14,15 @@ void AddTableInput(CLI::App& command, TableInput* input) {
       .add_option("--more-tables", input->more_tables,
                   "For raw rows in several files: the tables after the first")
       ->type_name("FILE...");
+  command
+      .add_option_function<std::string>(
+          "--eos",
+          [input](const std::string& text) {
+            input->eos_id =
+                static_cast<int32_t>(ParseInteger("--eos", text, 0, INT32_MAX));
+          },
+          "For a per-layer table: the EOS token id, where its file lacks it")
+      ->type_name("ID");
 }
 
 Status CheckTableInput(const TableInput& input) {

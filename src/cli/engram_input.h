@@ -7,7 +7,7 @@
 
 namespace ecphory::cli {
 
-// PATH, --config, --more-tables.
+// PATH, --config, --more-tables, --eos.
 void AddTableInput(CLI::App& command, TableInput* input);
 // kInvalidArgument when PATH is missing.
 Status CheckTableInput(const TableInput& input);

@@ -53,6 +53,14 @@ std::string DurationText(double seconds) {
   return Format("%llu h %02llu min", whole / 3600, whole / 60 % 60);
 }
 
+std::string TableLabel(std::optional<uint32_t> layer) {
+  return layer ? "layer " + std::to_string(*layer) : "table";
+}
+
+Json LayerJson(std::optional<uint32_t> layer) {
+  return layer ? Json(*layer) : Json(nullptr);
+}
+
 std::string WrittenText(const WrittenTables& written) {
   const std::string rate =
       RateText(written.bytes - written.resumed_bytes, written.seconds);
@@ -68,9 +76,9 @@ std::string WrittenText(const WrittenTables& written) {
   }
   for (const WrittenTable& table : written.tables) {
     text += Format(
-        "  layer %u: %s rows of %llu bytes (%s, %u values) at "
+        "  %s: %s rows of %llu bytes (%s, %u values) at "
         "offset %llu\n",
-        table.layer, Grouped(table.rows).c_str(),
+        TableLabel(table.layer).c_str(), Grouped(table.rows).c_str(),
         static_cast<unsigned long long>(table.row_bytes), written.codec.c_str(),
         written.width, static_cast<unsigned long long>(table.offset));
   }
@@ -80,7 +88,7 @@ std::string WrittenText(const WrittenTables& written) {
 Json WrittenJson(const WrittenTables& written) {
   Json tables = Json::array();
   for (const WrittenTable& table : written.tables) {
-    tables.push_back(Json{{"layer", table.layer},
+    tables.push_back(Json{{"layer", LayerJson(table.layer)},
                           {"rows", table.rows},
                           {"row_bytes", table.row_bytes},
                           {"offset", table.offset}});

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ecphory/engram_tables.h"
@@ -35,6 +36,10 @@ class PhaseProgress {
 std::string RateText(uint64_t bytes, double seconds);
 // "45 s", "2 min 10 s", "3 h 05 min".
 std::string DurationText(double seconds);
+
+// "layer 1", or "table" where the layer is not known; and as JSON, or null.
+std::string TableLabel(std::optional<uint32_t> layer);
+Json LayerJson(std::optional<uint32_t> layer);
 
 std::string WrittenText(const WrittenTables& written);
 Json WrittenJson(const WrittenTables& written);

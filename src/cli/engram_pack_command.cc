@@ -20,10 +20,14 @@ its own; any other name gets rows and nothing else. Every source row is checked
 on the way, and the output is read back before it gets its name. A run that was
 stopped, killed or out of disk goes on when it is started again.
 
+The shards of a Qwen-style per-layer n-gram table become a GGUF sidecar of
+Q8_0 or BF16 rows.
+
 Examples:
   ecphory engram pack DeepSeek-V4.1-Flash -o memory.gguf
   ecphory engram pack model.gguf -o memory.gguf        # the tables of a model
   ecphory engram pack DeepSeek-V4.1-Flash -o rows.bin --write-manifest rows.xxh
+  ecphory engram pack Qwen3.8-Flash-Next -o table.gguf --codec q8_0
   ecphory engram pack --config config.json --table e1.bin --scale s1.bin
       --table e14.bin --scale s14.bin -o rows.bin)";
 
@@ -73,6 +77,11 @@ void AddEngramPackCommand(CLI::App& group, Action* action) {
       ->type_name("FILE");
   AddText(*command, "-o,--output", &options.output, "FILE",
           "The file to write: .gguf, or raw rows");
+  AddChoice<std::string>(
+      *command, "--codec", &options.codec,
+      {{"row264", "row264"}, {"bf16", "bf16"}, {"q8_0", "q8_0"}},
+      "How rows hold their values: row264 of Engram tables, q8_0 (default) or "
+      "bf16 of a per-layer table");
   AddText(*command, "--write-manifest", &options.write_manifest, "FILE",
           "Write the checksums of the output, for verify");
   command->add_flag("--overwrite", options.overwrite,

@@ -25,6 +25,7 @@ Examples:
   ecphory engram verify model.gguf
   ecphory engram verify model.gguf --write-manifest model.gguf.xxh
   ecphory engram verify copy.gguf --manifest model.gguf.xxh
+  ecphory engram verify qwen-table.gguf --eos 248044
   ecphory engram verify rows.bin --config DeepSeek-V4.1/config.json --json)";
 
 struct VerifyFlags {
@@ -34,10 +35,10 @@ struct VerifyFlags {
 
 std::string CheckLine(const TableCheck& check) {
   std::string text = Format(
-      "  layer %u: %s rows, %s with NaN codes, %s with scale 255, %s "
+      "  %s: %s rows, %s with NaN codes, %s with scale 255, %s "
       "with values not finite\n",
-      check.layer, Grouped(check.rows).c_str(), Grouped(check.nan_rows).c_str(),
-      Grouped(check.bad_scale_rows).c_str(),
+      TableLabel(check.layer).c_str(), Grouped(check.rows).c_str(),
+      Grouped(check.nan_rows).c_str(), Grouped(check.bad_scale_rows).c_str(),
       Grouped(check.not_finite_rows).c_str());
   if (check.zero_rows == 0) return text;
   return text + Format(
@@ -94,7 +95,7 @@ std::string ReportText(const VerifyReport& report) {
 Json TablesJson(const VerifyReport& report) {
   Json tables = Json::array();
   for (const TableCheck& check : report.tables) {
-    Json table{{"layer", check.layer},
+    Json table{{"layer", LayerJson(check.layer)},
                {"name", check.name},
                {"rows", check.rows},
                {"nan_rows", check.nan_rows},

@@ -1,6 +1,8 @@
 #include "ple/gguf_keys.h"
 
+#include <algorithm>
 #include <cinttypes>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <variant>
@@ -38,7 +40,8 @@ class Keys {
                    file_->path().c_str(), Key(name).c_str(), value);
   }
   Status Error(const Status& status) const {
-    return status.WithContext(file_->path());
+    const bool named = status.message().rfind(file_->path(), 0) == 0;
+    return named ? status : status.WithContext(file_->path());
   }
 
  private:
@@ -144,8 +147,8 @@ Status ReadIds(const std::vector<Keys>& all, const TableOptions& options,
                            ReadId(all, "ple.eos_token_id", options.eos_id));
   if (!eos) {
     return NotFound(
-        "no file has key ple.eos_token_id: give the model's EOS token id, "
-        "which cuts the look-back");
+        "no file has key ple.eos_token_id: give the model's EOS token id "
+        "(--eos), which cuts the look-back");
   }
   layout->eos_id = *eos;
   ECPHORY_ASSIGN_OR_RETURN(layout->image_id,
@@ -234,6 +237,13 @@ Status ReadLayout(const Keys& keys, const std::vector<Keys>& all,
 }
 
 }  // namespace
+
+bool HasConstants(const GgufFile& file) {
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](const char* prefix) {
+                       return Keys(&file, prefix).Has(kMultipliers);
+                     });
+}
 
 Result<Constants> ReadConstants(std::span<const GgufFile* const> files,
                                 const TableOptions& options) {

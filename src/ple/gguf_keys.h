@@ -19,6 +19,9 @@ struct Constants {
   std::optional<uint64_t> table_rows;  // where a sidecar's keys say it
 };
 
+// Whether a file has the hash constants, right or wrong.
+bool HasConstants(const GgufFile& file);
+
 // From the first of `files` that has the hash constants; other files may repeat
 // them, and say what it lacks. The result passed CheckLayout() and, where the
 // model's keys are there, CheckPlacement(). Errors name file and key.

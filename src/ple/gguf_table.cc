@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/quote.h"
-#include "format/gguf.h"
 #include "ple/gguf_keys.h"
 
 namespace ecphory::ple {
@@ -96,6 +95,11 @@ std::vector<const GgufFile*> InOrder(const std::vector<File>& files,
 }
 
 }  // namespace
+
+bool IsTableFile(const GgufFile& file) {
+  return HasConstants(file) || (file.index().Find(kTensorName) != nullptr &&
+                                !file.Has("general.architecture"));
+}
 
 Result<Table> OpenTable(
     std::span<const std::shared_ptr<RandomAccessFile>> files,

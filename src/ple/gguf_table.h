@@ -10,6 +10,7 @@
 
 #include "ecphory/status.h"
 #include "engram/store.h"
+#include "format/gguf.h"
 #include "io/file.h"
 #include "ple/layout.h"
 
@@ -28,6 +29,10 @@ struct Table {
   engram::TableSource source;     // for engram::Store::Open
   std::optional<uint32_t> layer;  // that reads it, from 0; a sidecar has none
 };
+
+// Whether a file is one of those: it has the hash constants, or the tensor and
+// no architecture of another kind (as parts of a split model have none).
+bool IsTableFile(const GgufFile& file);
 
 // Finds tensor `per_layer_token_embd.weight` by name in whichever of `files`
 // holds it (parts of a split model in any order, a sidecar, or both), and its

@@ -1,14 +1,10 @@
 #include "ple/pack.h"
 
-#include <algorithm>
-#include <vector>
+#include "format/gguf.h"
 
 namespace ecphory::ple {
 
 namespace {
-
-constexpr uint64_t kAlignment = 32;  // that of other writers of this format
-constexpr uint64_t kBatchBytes = 1 << 20;
 
 void AddKeys(const ShardedTable& table, GgufWriter* writer) {
   const Layout& layout = table.layout();
@@ -24,34 +20,16 @@ void AddKeys(const ShardedTable& table, GgufWriter* writer) {
   writer->AddUint64Array(prefix + "head_vocab_sizes", layout.sizes);
 }
 
-Status ProduceRows(const ShardedTable& table, DType type, uint64_t row_bytes,
-                   const GgufWriter::Sink& sink) {
-  const uint64_t batch = std::max<uint64_t>(1, kBatchBytes / row_bytes);
-  std::vector<uint8_t> bytes;
-  for (uint64_t row = 0; row < table.rows();) {
-    const uint64_t count = std::min(batch, table.rows() - row);
-    bytes.resize(count * row_bytes);
-    ECPHORY_RETURN_IF_ERROR(table.EncodeRows(row, count, type, bytes));
-    ECPHORY_RETURN_IF_ERROR(sink(bytes));
-    row += count;
-  }
-  return {};
-}
-
 }  // namespace
 
-Status PackTable(const ShardedTable& table, const std::string& output,
-                 const PackOptions& options) {
-  ECPHORY_ASSIGN_OR_RETURN(const uint64_t row_bytes,
-                           table.RowBytes(options.type));
-  GgufWriter writer(kAlignment);
+Result<std::string> SidecarHeader(const ShardedTable& table, DType type) {
+  ECPHORY_RETURN_IF_ERROR(table.RowBytes(type).status());
+  GgufWriter writer(kSidecarAlignment);
   AddKeys(table, &writer);
-  ECPHORY_RETURN_IF_ERROR(writer.AddTensor(
-      "per_layer_token_embd.weight", options.type,
-      {table.rows(), table.layout().width}, [&](const GgufWriter::Sink& sink) {
-        return ProduceRows(table, options.type, row_bytes, sink);
-      }));
-  return writer.WriteTo(output, options.progress);
+  ECPHORY_RETURN_IF_ERROR(writer.AddTensor("per_layer_token_embd.weight", type,
+                                           {table.rows(), table.layout().width},
+                                           nullptr));
+  return writer.EncodeHeader();
 }
 
 }  // namespace ecphory::ple

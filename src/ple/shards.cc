@@ -5,8 +5,10 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -229,6 +231,9 @@ class ShardReader {
   }
 
   Status AddParts() {
+    for (const ModelFile& file : index_.files()) {
+      table_.files_.push_back(file.path);
+    }
     std::map<size_t, std::shared_ptr<RandomAccessFile>> files;
     uint64_t first_row = 0;
     for (const auto& [number, shard] : shards_) {
@@ -258,6 +263,17 @@ Result<ShardedTable> ShardedTable::Open(const std::string& directory,
   ECPHORY_ASSIGN_OR_RETURN(TensorIndex index,
                            OpenSafetensorsDirectory(directory));
   return ShardReader(directory, std::move(index)).Read(eos_id);
+}
+
+Result<bool> HasShards(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return false;
+  ECPHORY_ASSIGN_OR_RETURN(const TensorIndex index,
+                           OpenSafetensorsDirectory(path));
+  return std::any_of(index.tensors().begin(), index.tensors().end(),
+                     [](const TensorInfo& tensor) {
+                       return tensor.name.find(kMark) != std::string::npos;
+                     });
 }
 
 }  // namespace ecphory::ple

@@ -32,6 +32,8 @@ class ShardedTable {
   uint64_t rows() const { return layout_.padded_rows(); }
   DType dtype() const { return dtype_; }  // kBF16 or kF8E4M3
   float scale() const { return scale_; }  // 1 for kBF16
+  // Every safetensors file of the directory.
+  const std::vector<std::string>& files() const { return files_; }
 
   // Rows [first, first + count) as `target` holds them, one behind the other:
   // BF16 or Q8_0 from BF16, Q8_0 from F8_E4M3 (code * scale). Errors name file,
@@ -60,6 +62,11 @@ class ShardedTable {
   DType dtype_ = DType::kBF16;
   float scale_ = 1;
   std::vector<Part> parts_;
+  std::vector<std::string> files_;
 };
+
+// Whether `path` is a directory of safetensors with tensors of such a table:
+// ShardedTable::Open then opens it, or says what is wrong with it.
+Result<bool> HasShards(const std::string& path);
 
 }  // namespace ecphory::ple

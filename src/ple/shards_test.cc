@@ -6,99 +6,22 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <map>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "base/little_endian.h"
 #include "engram/row_codec.h"
 #include "io/test_directory.h"
 #include "ple/gguf_table.h"
 #include "ple/pack.h"
-#include "ple/testing.h"
+#include "ple/shards_testing.h"
 #include "tensor/float_codec.h"
 
 namespace ecphory::ple {
 namespace {
 
-const std::string kPrefix = "model.language_model.layers.1.ple.ple_embedding.";
-
-struct TestTensor {
-  std::string dtype;
-  std::vector<uint64_t> shape;
-  std::string data;
-};
-using Tensors = std::map<std::string, TestTensor>;
-
-std::string Shard(uint64_t number) {
-  return kPrefix + "ngram_embedding.shard_" + std::to_string(number) +
-         ".weight";
-}
-
-TestTensor Integers(const std::vector<uint64_t>& values) {
-  TestTensor tensor{"I64", {values.size()}, ""};
-  for (const uint64_t value : values) AppendLE(value, &tensor.data);
-  return tensor;
-}
-
-void Write(const std::string& path, const Tensors& tensors) {
-  std::string header, data;
-  for (const auto& [name, tensor] : tensors) {
-    std::string shape;
-    for (const uint64_t dim : tensor.shape) {
-      shape += (shape.empty() ? "" : ",") + std::to_string(dim);
-    }
-    header += (header.empty() ? "\"" : ",\"") + name + "\":{\"dtype\":\"" +
-              tensor.dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
-              std::to_string(data.size()) + "," +
-              std::to_string(data.size() + tensor.data.size()) + "]}";
-    data += tensor.data;
-  }
-  header = "{" + header + "}";
-  std::string bytes;
-  AppendLE(static_cast<uint64_t>(header.size()), &bytes);
-  bytes += header + data;
-  auto created = AtomicFileWriter::Create(path);
-  ASSERT_TRUE(created.ok());
-  AtomicFileWriter* const writer = created->get();
-  ASSERT_TRUE(writer
-                  ->Write({reinterpret_cast<const uint8_t*>(bytes.data()),
-                           bytes.size()})
-                  .ok());
-  ASSERT_TRUE(writer->Commit().ok());
-}
-
-// A table of SmallLayout(), 512 rows of 32 values in four parts.
-Tensors Table(const std::string& dtype) {
-  const Layout layout = SmallLayout();
-  Tensors tensors;
-  tensors[kPrefix + "layer_multipliers"] = Integers(layout.multipliers);
-  tensors[kPrefix + "ngram_heads_offsets"] = Integers(layout.offsets);
-  tensors[kPrefix + "ngram_heads_vocab_sizes"] = Integers(layout.sizes);
-  tensors["model.language_model.layers.1.ple.key_proj.weight"] = Integers({1});
-  const uint64_t rows[] = {100, 200, 200, 12};
-  std::mt19937 rng(1);
-  for (uint64_t part = 0; part < 4; ++part) {
-    TestTensor& shard = tensors[Shard(part)];
-    shard = {dtype, {rows[part], 32}, ""};
-    const size_t bytes = rows[part] * 32 * (dtype == "BF16" ? 2 : 1);
-    // No exponent is full: finite in both types.
-    for (size_t i = 0; i < bytes; ++i) {
-      shard.data += static_cast<char>(rng() & 0xbf);
-    }
-  }
-  if (dtype == "F8_E4M3") {
-    TestTensor& scale = tensors[kPrefix + "ngram_embedding.weight_scale"];
-    scale = {"F32", {}, ""};
-    AppendLE(0.37f, &scale.data);
-  }
-  return tensors;
-}
-
 Result<ShardedTable> Open(const TestDirectory& directory,
                           const Tensors& tensors) {
-  Write(directory / "model.safetensors", tensors);
+  WriteShards(directory / "model.safetensors", tensors);
   return ShardedTable::Open(directory.path(), 7);
 }
 
@@ -118,7 +41,7 @@ float ValueOf(const Tensors& tensors, uint64_t row, size_t i) {
 
 TEST(PleShards, RowsOfEveryRange) {
   const TestDirectory directory;
-  const Tensors tensors = Table("BF16");
+  const Tensors tensors = ShardsOf("BF16");
   const auto table = Open(directory, tensors);
   ASSERT_TRUE(table.ok()) << table.status().ToString();
   EXPECT_EQ(table->rows(), 512u);
@@ -136,6 +59,19 @@ TEST(PleShards, RowsOfEveryRange) {
   }
 }
 
+// A sidecar in memory.
+Result<std::shared_ptr<RandomAccessFile>> Packed(const ShardedTable& table,
+                                                 DType type) {
+  ECPHORY_ASSIGN_OR_RETURN(const std::string header,
+                           SidecarHeader(table, type));
+  ECPHORY_ASSIGN_OR_RETURN(const uint64_t row_bytes, table.RowBytes(type));
+  std::vector<uint8_t> bytes(header.begin(), header.end());
+  bytes.resize(header.size() + table.rows() * row_bytes);
+  ECPHORY_RETURN_IF_ERROR(table.EncodeRows(
+      0, table.rows(), type, std::span(bytes).subspan(header.size())));
+  return MakeMemoryFile("side.gguf", bytes);
+}
+
 // Packs, opens what was written, and holds every row to the shards.
 TEST(PleShards, PackedTablesOpenAsSidecars) {
   const std::tuple<const char*, DType, double> cases[] = {
@@ -144,7 +80,7 @@ TEST(PleShards, PackedTablesOpenAsSidecars) {
       {"F8_E4M3", DType::kQ8_0, 0.51}};
   for (const auto& [dtype, type, steps] : cases) {
     const TestDirectory directory;
-    Tensors tensors = Table(dtype);
+    Tensors tensors = ShardsOf(dtype);
     for (auto& [name, tensor] : tensors) {
       // Within the range of Q8_0's scale.
       if (tensor.dtype != "BF16") continue;
@@ -155,18 +91,9 @@ TEST(PleShards, PackedTablesOpenAsSidecars) {
     }
     const auto table = Open(directory, tensors);
     ASSERT_TRUE(table.ok()) << table.status().ToString();
-    uint64_t reported = 0;
-    PackOptions options{.type = type};
-    options.progress = [&](uint64_t done, uint64_t) {
-      reported = done;
-      return true;
-    };
-    const std::string path = directory / "side.gguf";
-    const Status packed = PackTable(*table, path, options);
-    ASSERT_TRUE(packed.ok()) << packed.ToString();
-    EXPECT_EQ(reported, std::filesystem::file_size(path));
-    const auto opened = OpenTable(
-        std::vector<std::shared_ptr<RandomAccessFile>>{*OpenFile(path)}, {});
+    const auto file = Packed(*table, type);
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    const auto opened = OpenTable(std::vector{*file}, {});
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();
     EXPECT_EQ(opened->layout.eos_id, 7);
     auto store = engram::Store::Open({opened->source}, {});
@@ -190,19 +117,28 @@ TEST(PleShards, PackedTablesOpenAsSidecars) {
   }
 }
 
-TEST(PleShards, PackingRefusesAndCancels) {
+TEST(PleShards, PackingRefusesTypes) {
   const TestDirectory directory;
-  const auto table = Open(directory, Table("F8_E4M3"));
+  const auto table = Open(directory, ShardsOf("F8_E4M3"));
   ASSERT_TRUE(table.ok()) << table.status().ToString();
-  const std::string path = directory / "side.gguf";
-  const Status type = PackTable(*table, path, {.type = DType::kBF16});
-  EXPECT_EQ(type.code(), StatusCode::kUnsupported) << type.ToString();
-  const Status q4 = PackTable(*table, path, {.type = DType::kQ4_0});
+  const Status bf16 = Packed(*table, DType::kBF16).status();
+  EXPECT_EQ(bf16.code(), StatusCode::kUnsupported) << bf16.ToString();
+  const Status q4 = Packed(*table, DType::kQ4_0).status();
   EXPECT_EQ(q4.code(), StatusCode::kUnsupported) << q4.ToString();
-  PackOptions cancel;
-  cancel.progress = [](uint64_t, uint64_t) { return false; };
-  EXPECT_EQ(PackTable(*table, path, cancel).code(), StatusCode::kCancelled);
-  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(PleShards, DirectoriesAreRecognised) {
+  const TestDirectory directory;
+  EXPECT_FALSE(*HasShards(directory / "nowhere"));
+  Tensors tensors = ShardsOf("BF16");
+  const std::string path = directory / "model.safetensors";
+  WriteShards(path, tensors);
+  EXPECT_TRUE(*HasShards(directory.path()));
+  EXPECT_FALSE(*HasShards(path));
+  WriteShards(path, {{"other.weight", Integers({1})}});
+  EXPECT_FALSE(*HasShards(directory.path()));
+  std::filesystem::resize_file(path, 4);
+  EXPECT_FALSE(HasShards(directory.path()).ok());
 }
 
 struct Damage {
@@ -295,7 +231,7 @@ TEST(PleShards, RefusesDirectories) {
   };
   for (const Damage& damage : damages) {
     const TestDirectory directory;
-    Tensors tensors = Table(damage.dtype);
+    Tensors tensors = ShardsOf(damage.dtype);
     damage.apply(&tensors);
     const auto table = Open(directory, tensors);
     ASSERT_FALSE(table.ok()) << damage.says;
@@ -309,7 +245,7 @@ TEST(PleShards, RefusesDirectories) {
 TEST(PleShards, NamesARowThatIsNoNumber) {
   for (const char bad : {'\x7f', '\xff'}) {
     const TestDirectory directory;
-    Tensors tensors = Table("F8_E4M3");
+    Tensors tensors = ShardsOf("F8_E4M3");
     tensors[Shard(2)].data[5 * 32 + 31] = bad;
     const auto table = Open(directory, tensors);
     ASSERT_TRUE(table.ok());
@@ -321,7 +257,7 @@ TEST(PleShards, NamesARowThatIsNoNumber) {
         << status.ToString();
   }
   const TestDirectory directory;
-  Tensors tensors = Table("BF16");
+  Tensors tensors = ShardsOf("BF16");
   tensors[Shard(1)].data[1] = '\x7f';  // 2^126 and more: none of Q8_0's
   const auto table = Open(directory, tensors);
   std::vector<uint8_t> out(34);
@@ -331,7 +267,7 @@ TEST(PleShards, NamesARowThatIsNoNumber) {
 
 TEST(PleShards, AFileThatGotShorterIsAShortRead) {
   const TestDirectory directory;
-  const auto table = Open(directory, Table("BF16"));
+  const auto table = Open(directory, ShardsOf("BF16"));
   ASSERT_TRUE(table.ok());
   const std::string path = directory / "model.safetensors";
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);

@@ -58,6 +58,11 @@ class Bench {
  private:
   Status Open() {
     ECPHORY_ASSIGN_OR_RETURN(set_, OpenTableSet(options_.input));
+    if (set_.per_layer) {
+      return Unsupported(
+          "%s: a per-layer n-gram table, expected Engram tables to measure",
+          options_.input.path.c_str());
+    }
     ECPHORY_ASSIGN_OR_RETURN(files_, OpenTableFiles(set_));
     ECPHORY_ASSIGN_OR_RETURN(row_source_, BenchRows::Open(set_, options_));
     return {};

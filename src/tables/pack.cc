@@ -1,12 +1,16 @@
 // The released pair, or another file of tables, as one file of row264 rows.
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <utility>
 
+#include "base/quote.h"
 #include "ecphory/engram_tables.h"
+#include "ple/shards.h"
 #include "tables/digest.h"
 #include "tables/layouts.h"
 #include "tables/manifest.h"
+#include "tables/pack_job.h"
 #include "tables/pack_source.h"
 #include "tables/resumable_file.h"
 #include "tables/table_set.h"
@@ -20,35 +24,80 @@ using engram::TableCodec;
 
 Result<TableFilePlan> PlanOf(const PackOptions& options,
                              const TableNumbers& numbers) {
-  const bool gguf =
-      options.container == TableContainer::kGguf ||
-      (options.container == TableContainer::kByName &&
-       std::filesystem::path(options.output).extension() == ".gguf");
   if (options.container == TableContainer::kSafetensors) {
     return Unsupported("pack writes GGUF or raw rows, not safetensors");
   }
-  return gguf ? PlanGguf(numbers) : PlanRaw(numbers, TableCodec::kRow264);
+  return WritesGguf(options) ? PlanGguf(numbers)
+                             : PlanRaw(numbers, TableCodec::kRow264);
 }
 
-WrittenTables Describe(const PackOptions& options, const TableNumbers& numbers,
-                       const TableFilePlan& plan, const WrittenFile& file) {
+Result<PackJob> EngramPackJob(const PackOptions& options, size_t threads) {
+  if (!options.codec.empty() && options.codec != "row264") {
+    return Unsupported("Engram tables as %s, expected row264",
+                       Quoted(options.codec).c_str());
+  }
+  ECPHORY_ASSIGN_OR_RETURN(std::shared_ptr<const PackSource> source,
+                           PackSource::Open(options, threads));
+  const TableNumbers& numbers = source->numbers();
+  PackJob job;
+  ECPHORY_ASSIGN_OR_RETURN(job.plan, PlanOf(options, numbers));
+  job.signature = "pack " + source->identity() + "header " +
+                  Hex(Digest::Of(job.plan.header));
+  job.inputs = source->files();
+  job.codec = engram::TableCodecName(TableCodec::kRow264);
+  job.width = numbers.width;
+  for (size_t i = 0; i < job.plan.regions.size(); ++i) {
+    const engram::LayerLayout& layer = numbers.layout.layers[i];
+    const Region& region = job.plan.regions[i];
+    job.tables.push_back(
+        {layer.layer_id, layer.rows, region.offset, region.row_bytes});
+  }
+  const uint64_t row_bytes = job.plan.regions[0].row_bytes;
+  job.fill = [source = std::move(source), row_bytes](
+                 size_t region, uint64_t begin, std::span<uint8_t> out,
+                 size_t worker) {
+    return source->ReadRows(region, begin / row_bytes, out, worker);
+  };
+  return job;
+}
+
+// The same for both: written, read back, and said.
+Result<WrittenTables> RunJob(const PackOptions& options, PackJob job,
+                             size_t threads) {
+  ECPHORY_RETURN_IF_ERROR(CheckNoInput(options.output, job.inputs));
+  const uint64_t chunk_bytes =
+      options.chunk_bytes != 0 ? options.chunk_bytes : kChunkBytes;
+  ECPHORY_ASSIGN_OR_RETURN(const WrittenFile file,
+                           WriteTableFile(job.plan, job.fill,
+                                          {.path = options.output,
+                                           .signature = job.signature,
+                                           .overwrite = options.overwrite,
+                                           .threads = threads,
+                                           .chunk_bytes = chunk_bytes,
+                                           .progress = options.progress}));
+  if (!options.write_manifest.empty()) {
+    ECPHORY_RETURN_IF_ERROR(
+        WriteManifest(options.write_manifest,
+                      MakeManifest(AllRegions(job.plan), file.digests)));
+  }
   WrittenTables written;
   written.output = options.output;
-  written.bytes = plan.total_bytes;
+  written.bytes = job.plan.total_bytes;
   written.resumed_bytes = file.resumed_bytes;
   written.verified = true;
-  written.codec = engram::TableCodecName(TableCodec::kRow264);
-  written.width = numbers.width;
-  for (size_t i = 0; i < plan.regions.size(); ++i) {
-    const engram::LayerLayout& layer = numbers.layout.layers[i];
-    written.tables.push_back({layer.layer_id, layer.rows,
-                              plan.regions[i].offset,
-                              plan.regions[i].row_bytes});
-  }
+  written.codec = job.codec;
+  written.width = job.width;
+  written.tables = std::move(job.tables);
   return written;
 }
 
 }  // namespace
+
+bool WritesGguf(const PackOptions& options) {
+  return options.container == TableContainer::kGguf ||
+         (options.container == TableContainer::kByName &&
+          std::filesystem::path(options.output).extension() == ".gguf");
+}
 
 }  // namespace ecphory::tables
 
@@ -58,33 +107,16 @@ Result<WrittenTables> PackTables(const PackOptions& options) {
   using namespace tables;
   const auto start = std::chrono::steady_clock::now();
   const size_t threads = ThreadCount(options.threads);
-  ECPHORY_ASSIGN_OR_RETURN(const auto source,
-                           PackSource::Open(options, threads));
-  ECPHORY_ASSIGN_OR_RETURN(const TableFilePlan plan,
-                           PlanOf(options, source->numbers()));
-  ECPHORY_RETURN_IF_ERROR(CheckNoInput(options.output, source->files()));
-  const RegionFill fill = [&](size_t region, uint64_t begin,
-                              std::span<uint8_t> out, size_t worker) {
-    const uint64_t row = begin / plan.regions[region].row_bytes;
-    return source->ReadRows(region, row, out, worker);
-  };
-  ECPHORY_ASSIGN_OR_RETURN(
-      const WrittenFile file,
-      WriteTableFile(
-          plan, fill,
-          {.path = options.output,
-           .signature = "pack " + source->identity() + "header " +
-                        Hex(Digest::Of(plan.header)),
-           .overwrite = options.overwrite,
-           .threads = threads,
-           .chunk_bytes =
-               options.chunk_bytes != 0 ? options.chunk_bytes : kChunkBytes,
-           .progress = options.progress}));
-  if (!options.write_manifest.empty()) {
-    ECPHORY_RETURN_IF_ERROR(WriteManifest(
-        options.write_manifest, MakeManifest(AllRegions(plan), file.digests)));
+  const bool parts = !options.tables.empty() || !options.scales.empty();
+  bool per_layer = false;
+  if (!parts) {
+    ECPHORY_ASSIGN_OR_RETURN(per_layer, ple::HasShards(options.input.path));
   }
-  WrittenTables written = Describe(options, source->numbers(), plan, file);
+  ECPHORY_ASSIGN_OR_RETURN(PackJob job, per_layer
+                                            ? PerLayerPackJob(options)
+                                            : EngramPackJob(options, threads));
+  ECPHORY_ASSIGN_OR_RETURN(WrittenTables written,
+                           RunJob(options, std::move(job), threads));
   written.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();

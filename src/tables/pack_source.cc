@@ -122,6 +122,12 @@ Result<std::unique_ptr<PackSource>> PackSource::Open(const PackOptions& options,
 
 Status PackSource::OpenInput(const TableInput& input) {
   ECPHORY_ASSIGN_OR_RETURN(TableSet set, OpenTableSet(input));
+  if (set.per_layer) {
+    return Unsupported(
+        "%s: a per-layer n-gram table in GGUF is packed already, expected its "
+        "released directory",
+        input.path.c_str());
+  }
   ECPHORY_ASSIGN_OR_RETURN(const engram::Hasher hasher,
                            engram::MakeHasher(set.source));
   for (const TableSource& table : set.tables) {

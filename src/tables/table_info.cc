@@ -1,5 +1,6 @@
 // Where tables are, what lies under them, and how fast it reads.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "ecphory/engram_measure.h"
@@ -35,7 +36,7 @@ const char* KindName(engram::SourceKind kind) {
   return "unknown";
 }
 
-TableInfo Describe(const TableSource& table, uint32_t layer) {
+TableInfo Describe(const TableSource& table, std::optional<uint32_t> layer) {
   TableInfo info;
   info.layer = layer;
   info.name = table.name;
@@ -58,6 +59,23 @@ TableInfo Describe(const TableSource& table, uint32_t layer) {
             .value_or(0);
   }
   return info;
+}
+
+// What a token asks for.
+void DescribeHash(const TableSet& set, TablesInfo* info) {
+  if (!set.per_layer) {
+    info->kind = KindName(set.source.kind);
+    info->columns = set.source.config.columns();
+    info->max_ngram = set.source.config.max_ngram;
+    info->compressed_vocab = set.source.config.compressed_vocab_size;
+    return;
+  }
+  const ple::Layout& layout = set.per_layer->layout;
+  info->kind = "GGUF";
+  info->columns = layout.heads();
+  info->max_ngram = layout.ngram_size;
+  info->per_layer =
+      PerLayerInfo{layout.sizes, layout.rows(), layout.eos_id, layout.image_id};
 }
 
 void AddWarnings(const TableSet& set, const TableFiles& files,
@@ -117,10 +135,7 @@ Result<TablesInfo> InspectTables(const TablesInfoOptions& options) {
   ECPHORY_ASSIGN_OR_RETURN(const TableFiles files, OpenTableFiles(set));
   TablesInfo info;
   info.path = options.input.path;
-  info.kind = KindName(set.source.kind);
-  info.columns = set.source.config.columns();
-  info.max_ngram = set.source.config.max_ngram;
-  info.compressed_vocab = set.source.config.compressed_vocab_size;
+  DescribeHash(set, &info);
   for (size_t i = 0; i < set.tables.size(); ++i) {
     info.tables.push_back(Describe(set.tables[i], set.layer(i)));
     info.bytes += info.tables.back().bytes;

@@ -9,6 +9,7 @@
 
 #include "format/gguf.h"
 #include "io/file.h"
+#include "tables/per_layer.h"
 
 namespace ecphory::tables {
 
@@ -41,6 +42,31 @@ SourceRange ScaleRange(const TableSource& table, uint32_t layer,
   return range;
 }
 
+Result<SourceRange> HeaderRange(const std::string& path) {
+  ECPHORY_ASSIGN_OR_RETURN(const auto file, OpenFile(path));
+  ECPHORY_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::Parse(file));
+  SourceRange header;
+  header.kind = RangeKind::kHeader;
+  header.file = path;
+  header.region = {"header", 0, gguf.data_offset(), 1};
+  return header;
+}
+
+std::vector<SourceRange> PerLayerRanges(const ple::Table& table) {
+  const TableSource& source = table.source;
+  std::vector<SourceRange> ranges;
+  for (Region& region : PerLayerRegions(
+           table.layout, source.rows,
+           engram::TableRowBytes(source.codec, source.width), source.offset)) {
+    SourceRange range;
+    range.kind = ranges.empty() ? RangeKind::kRows : RangeKind::kPadding;
+    range.file = source.file->path();
+    range.region = std::move(region);
+    ranges.push_back(std::move(range));
+  }
+  return ranges;
+}
+
 // Offsets and lengths as OpenTables checked them, but for a table that lies in
 // a file which shrank since.
 Status CheckExtents(const TableSet& set) {
@@ -66,6 +92,18 @@ Status CheckExtents(const TableSet& set) {
 
 Result<TableSet> OpenTableSet(const TableInput& input) {
   TableSet set;
+  ECPHORY_ASSIGN_OR_RETURN(set.per_layer, FindPerLayerTable(input));
+  if (set.per_layer) {
+    set.tables = {set.per_layer->source};
+    ECPHORY_RETURN_IF_ERROR(CheckExtents(set));
+    return set;
+  }
+  ECPHORY_RETURN_IF_ERROR(RefuseShards(input));
+  if (input.eos_id) {
+    return InvalidArgument(
+        "%s: an EOS id was given, expected one of per-layer tables only",
+        input.path.c_str());
+  }
   engram::SourceOptions options;
   options.config = input.config;
   options.more_tables = input.more_tables;
@@ -82,7 +120,8 @@ std::string RangeName(uint32_t layer, RangeKind kind) {
   const std::string name = "layer_" + std::to_string(layer);
   switch (kind) {
     case RangeKind::kHeader: return "header";
-    case RangeKind::kRows: return name;
+    case RangeKind::kRows:
+    case RangeKind::kPadding: return name;
     case RangeKind::kCodes: return name + "_codes";
     case RangeKind::kScales: return name + "_scales";
   }
@@ -91,19 +130,22 @@ std::string RangeName(uint32_t layer, RangeKind kind) {
 
 Result<std::vector<SourceRange>> RangesOf(const TableSet& set) {
   std::vector<SourceRange> ranges;
+  if (set.per_layer) {
+    ECPHORY_ASSIGN_OR_RETURN(SourceRange header,
+                             HeaderRange(set.per_layer->source.file->path()));
+    ranges = PerLayerRanges(*set.per_layer);
+    ranges.insert(ranges.begin(), std::move(header));
+    return ranges;
+  }
   if (set.source.kind == engram::SourceKind::kGguf) {
-    ECPHORY_ASSIGN_OR_RETURN(const auto file, OpenFile(set.source.path));
-    ECPHORY_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::Parse(file));
-    SourceRange header;
-    header.kind = RangeKind::kHeader;
-    header.file = set.source.path;
-    header.region = {"header", 0, gguf.data_offset(), 1};
+    ECPHORY_ASSIGN_OR_RETURN(SourceRange header, HeaderRange(set.source.path));
     ranges.push_back(std::move(header));
   }
+  const std::vector<uint32_t>& layers = set.source.config.layer_ids;
   for (size_t i = 0; i < set.tables.size(); ++i) {
-    ranges.push_back(MainRange(set.tables[i], set.layer(i), i));
+    ranges.push_back(MainRange(set.tables[i], layers[i], i));
     if (set.tables[i].codec == TableCodec::kReleasedPair) {
-      ranges.push_back(ScaleRange(set.tables[i], set.layer(i), i));
+      ranges.push_back(ScaleRange(set.tables[i], layers[i], i));
     }
   }
   return ranges;

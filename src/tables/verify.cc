@@ -27,11 +27,12 @@ class Reporter {
       TableCheck check;
       check.layer = set_.layer(i);
       check.name = set_.tables[i].name;
-      check.rows = set_.tables[i].rows;
+      check.rows =
+          set_.per_layer ? set_.per_layer->layout.rows() : set_.tables[i].rows;
       report_->tables.push_back(std::move(check));
     }
     for (size_t r = 0; r < v_.ranges().size(); ++r) {
-      if (v_.ranges()[r].kind != RangeKind::kHeader) AddRange(r);
+      if (HoldsRows(v_.ranges()[r].kind)) AddRange(r);
     }
   }
 

@@ -128,7 +128,7 @@ Status Verifier::Keep(size_t chunk, ChunkResult result) {
 }
 
 std::optional<RowScanner> Verifier::ScannerOf(const SourceRange& range) const {
-  if (range.kind == RangeKind::kHeader) return {};
+  if (!HoldsRows(range.kind)) return {};
   const TableSource& table = set_.tables[range.table];
   return RowScanner(table.codec, table.width, range.kind == RangeKind::kScales);
 }

@@ -21,7 +21,7 @@ namespace ecphory::tables {
 
 struct ChunkResult {
   uint64_t digest = 0;
-  RowScan scan;  // empty for a header
+  RowScan scan;  // empty for a header and padding
 };
 
 class Verifier {

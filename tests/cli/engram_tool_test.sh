@@ -89,6 +89,50 @@ cmp whole.bin killed.bin || fail "a killed pack ended with other bytes"
   fail "a finished pack left something behind"
 expect 0 'no fault' verify whole.bin --config a.gguf
 
+echo "== per-layer tables"
+# Little-endian 64-bit numbers, none above 32767.
+i64() {
+  local value
+  for value in "$@"; do
+    printf '%b' "$(printf '\\x%02x\\x%02x' $((value & 255)) $((value >> 8)))"
+    head -c 6 /dev/zero
+  done
+}
+table=model.layers.1.ple.ple_embedding
+entry() { printf '"%s.%s":{"dtype":"%s","shape":[%s],"data_offsets":[%s]}' \
+  $table "$@"; }
+header="{$(entry layer_multipliers I64 3 0,24),$(
+  entry ngram_heads_offsets I64 4 24,56),$(
+  entry ngram_heads_vocab_sizes I64 4 56,88),$(
+  entry ngram_embedding.shard_0.weight BF16 512,32 88,32856)}"
+mkdir shards
+{
+  i64 ${#header}
+  printf '%s' "$header"
+  i64 3 5 7 0 97 198 301 97 101 103 107
+  head -c 32768 /dev/zero | tr '\0' '@'
+} >shards/model.safetensors
+expect 3 'give the model.s EOS token id' pack shards -o side.gguf
+ln -s shards/model.safetensors link.gguf
+expect 2 'is an input' pack shards --eos 7 -o link.gguf --overwrite
+expect 0 '512 rows of 34 bytes' pack shards --eos 7 -o side.gguf
+expect 0 '512 rows of 64 bytes' pack shards --eos 7 -o bf16.gguf --codec bf16
+expect 0 'no fault' verify side.gguf --write-manifest side.gguf.xxh
+expect 0 'held against' verify side.gguf
+expect 0 '4 heads of 97 to 107 rows, 408 in all; EOS 7' info side.gguf
+expect 0 '"eos_id": 7' info bf16.gguf --no-measure --json
+valid_json info
+expect 4 'eos_token_id is 7, expected 8' info side.gguf --eos 8
+expect 2 "--eos: 'x', expected a whole number" info side.gguf --eos x
+expect 2 'an EOS id was given' info a.gguf --eos 7
+expect 5 "'ecphory engram pack' makes" info shards
+expect 5 'packed already' pack side.gguf -o again.gguf
+expect 5 'ends in .gguf' pack shards --eos 7 -o side.bin
+expect 5 'a per-layer n-gram table' bench side.gguf
+expect 5 "found 'qwen38-next-ple'" trace -m side.gguf -p text
+echo text >text.txt
+expect 5 "found 'qwen38-next-ple'" report -m side.gguf -f text.txt
+
 echo "== bench"
 expect 0 'rows/s' bench a.gguf --depths 1,8 --seconds 0.02 --svg sweep.svg
 head -c 4 sweep.svg | grep -q '<svg' || fail "no picture"
