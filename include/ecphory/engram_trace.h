@@ -145,6 +145,12 @@ ECPHORY_EXPORT std::string EngramTraceText(
 // One self-contained page: no other file, no network.
 ECPHORY_EXPORT std::string EngramTraceHtml(const EngramTrace& trace);
 
+// Before a long job: whether WriteTextFile will be able to write there, and
+// not over one of the files that are read. An input may be a model's directory,
+// or empty for none.
+ECPHORY_EXPORT Status CheckTextFile(const std::string& path,
+                                    std::span<const std::string> inputs);
+
 // Writes `text` whole or not at all; replaces a regular file only.
 ECPHORY_EXPORT Status WriteTextFile(const std::string& path,
                                     const std::string& text);

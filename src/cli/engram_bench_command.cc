@@ -183,8 +183,18 @@ Status ReadPattern(const BenchFlags& flags, TablesBenchOptions* options) {
   return {};
 }
 
+Status CheckPicture(const BenchFlags& flags) {
+  if (flags.svg.empty()) return {};
+  const TableInput& input = flags.options.input;
+  std::vector<std::string> inputs = input.more_tables;
+  inputs.insert(inputs.end(), {input.path, input.config, input.tokenizer,
+                               flags.text, flags.tokens_file});
+  return CheckTextFile(flags.svg, inputs).WithContext("--svg");
+}
+
 Status RunBench(const BenchFlags& flags) {
   ECPHORY_RETURN_IF_ERROR(CheckTableInput(flags.options.input));
+  ECPHORY_RETURN_IF_ERROR(CheckPicture(flags));
   TablesBenchOptions options = flags.options;
   ECPHORY_RETURN_IF_ERROR(ReadPattern(flags, &options));
   options.seconds = static_cast<double>(flags.seconds);
@@ -202,7 +212,8 @@ Status RunBench(const BenchFlags& flags) {
   if (!flags.svg.empty()) {
     ECPHORY_RETURN_IF_ERROR(WriteTextFile(flags.svg, BenchPicture(bench)));
   }
-  return flags.json ? PrintJson(BenchJson(bench)) : Print(BenchText(bench));
+  return flags.json ? PrintJson(BenchJson(bench))
+                    : PrintLines(BenchText(bench));
 }
 
 }  // namespace
@@ -226,9 +237,16 @@ void AddEngramBenchCommand(CLI::App& group, Action* action) {
       ->delimiter(',')
       ->type_name("uring|pread|buffered|mmap|ram");
   command
-      ->add_option("--depths", options.depths,
-                   "Reads in flight, between commas (default: "
-                   "1,4,16,48,128,256)")
+      ->add_option_function<std::vector<std::string>>(
+          "--depths",
+          [flags](const std::vector<std::string>& texts) {
+            flags->options.depths.clear();
+            for (const std::string& text : texts) {
+              flags->options.depths.push_back(
+                  ParseInteger("--depths", text, 1, 4096));
+            }
+          },
+          "Reads in flight, between commas (default: 1,4,16,48,128,256)")
       ->delimiter(',')
       ->type_name("N");
   AddChoice<std::string>(*command, "--state", &flags->state,
@@ -236,8 +254,8 @@ void AddEngramBenchCommand(CLI::App& group, Action* action) {
                          "State of the page cache (default: both)");
   AddReal(
       *command, "--seconds", &flags->seconds,
-      [](float value) { return value > 0 && value <= 600; }, "up to 600",
-      "For each measurement (default: 0.5)");
+      [](float value) { return value > 0 && value <= 600; },
+      "more than 0, up to 600", "For each measurement (default: 0.5)");
   AddInteger(*command, "--cache", &flags->cache_mb, 0, 1048576,
              "Row cache of the store, MiB (default: 0, off)");
   AddSeed(*command, "--seed", &options.seed, "Of random rows (default: 1)");

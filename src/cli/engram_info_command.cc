@@ -168,7 +168,7 @@ Status RunInfo(const InfoFlags& flags) {
   TablesInfoOptions options = flags.options;
   options.measure = !flags.no_measure;
   ECPHORY_ASSIGN_OR_RETURN(const TablesInfo info, InspectTables(options));
-  return flags.json ? PrintJson(InfoJson(info)) : Print(InfoText(info));
+  return flags.json ? PrintJson(InfoJson(info)) : PrintLines(InfoText(info));
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ Status RunPack(const PackFlags& flags) {
   ECPHORY_ASSIGN_OR_RETURN(const WrittenTables written, PackTables(options));
   progress.Erase();
   return flags.json ? PrintJson(WrittenJson(written))
-                    : Print(WrittenText(written));
+                    : PrintLines(WrittenText(written));
 }
 
 }  // namespace

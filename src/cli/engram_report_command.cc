@@ -60,16 +60,11 @@ Result<std::vector<KindFile>> Files(const ReportFlags& flags) {
   if (files.empty()) {
     return InvalidArgument("no text, expected -f FILE or --kind NAME=FILE");
   }
-  for (const std::string& input : [&] {
-         std::vector<std::string> all = {flags.model.path};
-         for (const KindFile& file : files) all.push_back(file.path);
-         return all;
-       }()) {
-    std::error_code no_such_file;
-    if (!std::filesystem::equivalent(flags.html, input, no_such_file)) continue;
-    return InvalidArgument("--html %s: is also read, expected another name",
-                           flags.html.c_str());
-  }
+  if (flags.html.empty()) return files;
+  std::vector<std::string> inputs = {flags.model.path};
+  for (const KindFile& file : files) inputs.push_back(file.path);
+  ECPHORY_RETURN_IF_ERROR(
+      CheckTextFile(flags.html, inputs).WithContext("--html"));
   return files;
 }
 
@@ -121,7 +116,7 @@ Status RunReport(const ReportFlags& flags) {
   }
   if (flags.json) return Print(EngramReportJson(report));
   if (!flags.html.empty()) {
-    return Print(Format("wrote %s\n", flags.html.c_str()));
+    return PrintLines(Format("wrote %s\n", flags.html.c_str()));
   }
   return Print(EngramReportTextPage(report));
 }

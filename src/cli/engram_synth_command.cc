@@ -50,7 +50,7 @@ Status RunSynth(const SynthFlags& flags) {
   ECPHORY_ASSIGN_OR_RETURN(const WrittenTables written, SynthTables(options));
   progress.Erase();
   return flags.json ? PrintJson(WrittenJson(written))
-                    : Print(WrittenText(written));
+                    : PrintLines(WrittenText(written));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // ecphory engram trace: which rows a text wakes, and how wide the gates open.
+#include <array>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 #include "ecphory/engram_trace.h"
@@ -60,15 +60,11 @@ Status CheckFlags(const TraceFlags& flags) {
     return InvalidArgument(
         "more than one of -p, -f and --tokens is given, expected one of them");
   }
-  for (const std::string& input :
-       {flags.model.path, flags.file, flags.tokenizer, flags.image_mask_file}) {
-    std::error_code no_such_file;
-    if (std::filesystem::equivalent(flags.html, input, no_such_file)) {
-      return InvalidArgument("--html %s: is also read, expected another name",
-                             flags.html.c_str());
-    }
-  }
-  return {};
+  if (flags.html.empty()) return {};
+  return CheckTextFile(flags.html,
+                       std::array{flags.model.path, flags.file, flags.tokenizer,
+                                  flags.image_mask_file})
+      .WithContext("--html");
 }
 
 Result<std::string> Text(const TraceFlags& flags) {
@@ -125,9 +121,10 @@ Status RunTrace(const TraceFlags& flags) {
   }
   if (flags.json) return Print(EngramTraceJson(trace));
   if (!flags.html.empty()) {
-    return Print(Format("wrote %s: %zu of %llu tokens\n", flags.html.c_str(),
-                        trace.tokens.size(),
-                        static_cast<unsigned long long>(trace.tokens_given)));
+    return PrintLines(
+        Format("wrote %s: %zu of %llu tokens\n", flags.html.c_str(),
+               trace.tokens.size(),
+               static_cast<unsigned long long>(trace.tokens_given)));
   }
   EngramTraceTextOptions options;
   options.width = TerminalWidth(kDefaultWidth);

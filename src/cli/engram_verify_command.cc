@@ -143,7 +143,7 @@ Status RunVerify(const VerifyFlags& flags) {
   ECPHORY_ASSIGN_OR_RETURN(const VerifyReport report, VerifyTables(options));
   progress.Erase();
   ECPHORY_RETURN_IF_ERROR(flags.json ? PrintJson(ReportJson(report))
-                                     : Print(ReportText(report)));
+                                     : PrintLines(ReportText(report)));
   if (report.faults == 0) return {};
   return Corrupt("%s: %llu faults in the tables; fetch the damaged parts again",
                  report.path.c_str(),

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <new>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -142,24 +143,28 @@ std::vector<std::string> Arguments(const CLI::App& app, int argc, char** argv) {
   return arguments;
 }
 
-// The exit code of --help and --version, or of a usage error; -1 to go on.
-int Parse(CLI::App& app, int argc, char** argv, Status* status) {
-  try {
-    app.parse(Arguments(app, argc, argv));
-  } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
-  } catch (const CLI::ParseError& error) {
-    *status = UsageError(app, error);
-  }
-  return -1;
-}
-
 int Report(const Status& status) {
   if (OutputClosed()) return kExitBrokenPipe;
   if (!status.message().empty()) {
     std::fprintf(stderr, "ecphory: %s\n", OneLine(status.ToString()).c_str());
   }
   return ExitCode(status.code());
+}
+
+// The exit code of --help and --version, or of a usage error; -1 to go on.
+int Parse(CLI::App& app, int argc, char** argv, Status* status) {
+  try {
+    app.parse(Arguments(app, argc, argv));
+  } catch (const CLI::Success& help_or_version) {
+    // Not to std::cout, which says nothing of a disk that is full.
+    std::ostringstream text;
+    app.exit(help_or_version, text, text);
+    *status = Print(text.str());
+    return status->ok() ? 0 : Report(*status);
+  } catch (const CLI::ParseError& error) {
+    *status = UsageError(app, error);
+  }
+  return -1;
 }
 
 // Standard streams that the caller closed stay unusable: the first files we
@@ -203,10 +208,10 @@ int Main(int argc, char** argv) {
   AddConvertCommand(app, &action);
   AddEngramCommand(app, &action);
 
+  CatchSignals();
   Status status;
   const int done = Parse(app, argc, argv, &status);
   if (done >= 0) return done;
-  CatchSignals();
   if (status.ok()) status = Run(action);
   return Report(status);
 }

@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 
 #include "interrupt.h"
+#include "utf8.h"
 
 namespace ecphory::cli {
 
@@ -33,6 +35,17 @@ Status WriteAll(int fd, std::string_view text) {
 Status Print(std::string_view text) {
   if (g_output_status.ok()) g_output_status = WriteAll(STDOUT_FILENO, text);
   return g_output_status;
+}
+
+Status PrintLines(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    shown += OneLine(text.substr(0, end));
+    if (end < text.size()) shown += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return Print(shown);
 }
 
 Status PrintJson(const Json& json) {

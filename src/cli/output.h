@@ -15,6 +15,9 @@ using Json = nlohmann::ordered_json;
 // Writes all of `text` to standard output at once. After a failure (disk full,
 // reader gone) every further call returns it again.
 Status Print(std::string_view text);
+// Print for lines that hold names from files or arguments: whatever a terminal
+// could obey is shown as \xNN.
+Status PrintLines(std::string_view text);
 // Indented, one final newline; bytes that are no UTF-8 become U+FFFD.
 Status PrintJson(const Json& json);
 // The reader of standard output has closed it.

@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <utility>
+
+#include "utf8.h"
 
 namespace ecphory::cli {
 
@@ -13,7 +14,7 @@ constexpr std::chrono::milliseconds kInterval{100};
 }  // namespace
 
 Progress::Progress(std::string label, uint64_t min_total)
-    : label_(std::move(label)),
+    : label_(OneLine(label)),
       min_total_(min_total),
       terminal_(isatty(STDERR_FILENO) == 1) {}
 

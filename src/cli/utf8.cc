@@ -32,7 +32,8 @@ size_t Utf8Length(std::string_view bytes) {
 }
 
 // Of one character, or of a byte that is none. U+0080 to U+009F are control
-// characters, U+2028 to U+202E break lines or turn the writing direction.
+// characters, U+2028 to U+202E and
+// U+2066 to U+2069 break lines or turn the writing direction.
 bool IsPrintable(std::string_view character) {
   const auto lead = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return lead >= 0x20 && lead < 0x7F;
@@ -40,7 +41,9 @@ bool IsPrintable(std::string_view character) {
       lead == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;
   const bool separator =
       character >= "\xE2\x80\xA8" && character <= "\xE2\x80\xAE";
-  return !control && !separator;
+  const bool isolate =
+      character >= "\xE2\x81\xA6" && character <= "\xE2\x81\xA9";
+  return !control && !separator && !isolate;
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "io/errno_status.h"
 #include "io/file.h"
 #include "io/file_internal.h"
+#include "io/output_path.h"
 #include "io/unique_fd.h"
 
 namespace ecphory {
@@ -17,17 +17,6 @@ namespace {
 
 // Many small appends become few large system calls.
 constexpr size_t kBufferBytes = size_t{1} << 20;
-
-// A rename would replace a device or pipe (think of -o /dev/null) by a file.
-Status CheckReplaceable(const std::string& path) {
-  struct stat info;
-  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) {
-    return Status::Ok();
-  }
-  return InvalidArgument(
-      "%s: exists and is not a regular file; give another output path",
-      path.c_str());
-}
 
 Status WriteFully(int fd, const std::string& path,
                   std::span<const uint8_t> bytes) {

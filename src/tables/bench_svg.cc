@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ecphory/engram_measure.h"
+#include "text/utf8.h"
 
 namespace ecphory {
 
@@ -40,7 +41,7 @@ std::string Printf(const char* format, double a, double b = 0, double c = 0,
 
 std::string Escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : ReplaceInvalidUtf8(text)) {
     switch (c) {
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -37,7 +38,14 @@ class ChunkQueue {
   explicit ChunkQueue(size_t chunks) : chunks_(chunks) {}
 
   void Work(const ChunkWork& work, size_t worker) {
-    for (size_t chunk; Take(&chunk);) Keep(work(chunk, worker));
+    // An exception that left a thread would end the process.
+    try {
+      for (size_t chunk; Take(&chunk);) Keep(work(chunk, worker));
+    } catch (const std::bad_alloc&) {
+      Keep(
+          ResourceExhausted("out of memory; free some, or ask for fewer "
+                            "--threads"));
+    }
   }
 
   void Keep(Status status) {

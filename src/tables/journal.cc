@@ -27,6 +27,10 @@ std::string Line(const std::string& text) {
   return Hex(Digest::Of(text)) + " " + text + "\n";
 }
 
+bool IsHeader(const std::string& text) {
+  return text.rfind("ecphory-journal ", 0) == 0;
+}
+
 // The text of a whole, unaltered line without its newline; nothing otherwise.
 std::optional<std::string> TextOf(const std::string& line) {
   if (line.size() < 18 || line[16] != ' ') return {};
@@ -57,7 +61,7 @@ Status Journal::Load(const std::string& bytes, const std::string& signature) {
     records_.push_back(std::move(*text));
     valid = end + 1;
   }
-  if (records_.empty() || records_[0].rfind("ecphory-journal ", 0) != 0) {
+  if (records_.empty() || !IsHeader(records_[0])) {
     return InvalidArgument("%s: exists and is no journal of this program",
                            path_.c_str());
   }
@@ -73,6 +77,13 @@ Status Journal::Load(const std::string& bytes, const std::string& signature) {
     return FileError(errno, path_, "drop an unfinished record");
   }
   return {};
+}
+
+bool Journal::IsOne(const std::string& path) {
+  const auto bytes = ReadWholeFile(path, kMaxJournalBytes);
+  if (!bytes.ok()) return false;
+  const auto text = TextOf(bytes->substr(0, bytes->find('\n')));
+  return text && IsHeader(*text);
 }
 
 Result<std::unique_ptr<Journal>> Journal::Create(const std::string& path,

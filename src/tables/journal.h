@@ -28,6 +28,9 @@ class Journal {
   static Result<std::unique_ptr<Journal>> Create(const std::string& path,
                                                  const std::string& signature);
 
+  // Whether the file is a journal, of whatever job.
+  static bool IsOne(const std::string& path);
+
   const std::vector<std::string>& records() const { return records_; }
   // `text` is one line.
   Status Append(const std::string& text);

@@ -6,6 +6,7 @@
 
 #include "base/quote.h"
 #include "ecphory/engram_tables.h"
+#include "io/output_path.h"
 #include "ple/shards.h"
 #include "tables/digest.h"
 #include "tables/layouts.h"
@@ -61,10 +62,29 @@ Result<PackJob> EngramPackJob(const PackOptions& options, size_t threads) {
   return job;
 }
 
+Status CheckOutputs(const PackOptions& options, const PackJob& job) {
+  std::vector<std::string> inputs = job.inputs;
+  const TableInput& input = options.input;
+  inputs.insert(inputs.end(), input.more_tables.begin(),
+                input.more_tables.end());
+  inputs.insert(inputs.end(), {input.path, input.config, input.tokenizer});
+  ECPHORY_RETURN_IF_ERROR(CheckNoInput(options.output, inputs));
+  const std::string& manifest = options.write_manifest;
+  if (manifest.empty()) return {};
+  const std::string partial = options.output + ".partial";
+  for (const std::string& own :
+       {options.output, partial, partial + ".journal"}) {
+    if (!SameFile(manifest, own)) continue;
+    return InvalidArgument("%s: is the output's, expected another manifest",
+                           manifest.c_str());
+  }
+  return CheckOutputPath(manifest, inputs);
+}
+
 // The same for both: written, read back, and said.
 Result<WrittenTables> RunJob(const PackOptions& options, PackJob job,
                              size_t threads) {
-  ECPHORY_RETURN_IF_ERROR(CheckNoInput(options.output, job.inputs));
+  ECPHORY_RETURN_IF_ERROR(CheckOutputs(options, job));
   const uint64_t chunk_bytes =
       options.chunk_bytes != 0 ? options.chunk_bytes : kChunkBytes;
   ECPHORY_ASSIGN_OR_RETURN(const WrittenFile file,

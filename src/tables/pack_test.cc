@@ -232,6 +232,17 @@ TEST_F(PackTest, OutputsOntoInputsAreRefused) {
   EXPECT_EQ(ReadFile(source_ + "/model.safetensors"), before);
 }
 
+TEST_F(PackTest, ManifestOntoInputOrOutputIsRefused) {
+  const size_t files = directory_.List().size();
+  for (const std::string& name :
+       {options_.output, options_.output + ".partial", source_ + "/config.json",
+        source_ + "/model.safetensors", directory_ / "missing/sums.xxh"}) {
+    options_.write_manifest = name;
+    EXPECT_FALSE(PackTables(options_).ok()) << name;
+    EXPECT_EQ(directory_.List().size(), files) << name;
+  }
+}
+
 TEST_F(PackTest, FullDiskLosesNothing) {
   {
     const FileSizeLimit limit(900'000);

@@ -127,17 +127,19 @@ Status ResumableFile::OpenJournal(const std::string& signature, bool empty) {
     return SyncDirectoryOf(path_);
   }
   auto journal = Journal::Open(journal_path_, signature);
+  // Begun and nothing written, or killed once the file had its name: what a
+  // journal says of no file binds nobody, whatever job it was of.
+  if (empty && (journal.ok() || Journal::IsOne(journal_path_))) {
+    ECPHORY_ASSIGN_OR_RETURN(journal_,
+                             Journal::Create(journal_path_, signature));
+    return {};
+  }
   if (!journal.ok()) {
     return InvalidArgument(
         "%s; remove it and %s to begin again, or give another output path",
         journal.status().message().c_str(), partial_.c_str());
   }
   journal_ = std::move(journal).value();
-  if (empty) {
-    // Begun and nothing written, or the partial file was removed.
-    ECPHORY_ASSIGN_OR_RETURN(journal_,
-                             Journal::Create(journal_path_, signature));
-  }
   return ReadRecords();
 }
 

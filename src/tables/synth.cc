@@ -1,6 +1,7 @@
 // Tables of valid rows that follow from a seed.
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <numeric>
@@ -11,6 +12,7 @@
 #include "io/file.h"
 #include "tables/digest.h"
 #include "tables/layouts.h"
+#include "tables/resumable_file.h"
 #include "tables/sparse_file.h"
 #include "tables/synth_rows.h"
 #include "tables/table_set.h"
@@ -214,6 +216,9 @@ Result<WrittenTables> SynthTables(const SynthOptions& options) {
   using namespace tables;
   const auto start = std::chrono::steady_clock::now();
   ECPHORY_ASSIGN_OR_RETURN(const SynthPlan plan, MakePlan(options));
+  ECPHORY_RETURN_IF_ERROR(CheckNoInput(
+      options.output,
+      std::array<std::string, 2>{options.layout, options.tokenizer}));
   WrittenTables written = Describe(options, plan);
   const RegionFill fill = [&plan](size_t region, uint64_t begin,
                                   std::span<uint8_t> out, size_t) {

@@ -116,6 +116,17 @@ Result<TableSet> OpenTableSet(const TableInput& input) {
   return set;
 }
 
+std::vector<std::string> FilesRead(const TableInput& input,
+                                   const TableSet& set) {
+  std::vector<std::string> files = input.more_tables;
+  files.insert(files.end(), {input.path, input.config, input.tokenizer});
+  for (const TableSource& table : set.tables) {
+    files.push_back(table.file->path());
+    if (table.scale_file) files.push_back(table.scale_file->path());
+  }
+  return files;
+}
+
 std::string RangeName(uint32_t layer, RangeKind kind) {
   const std::string name = "layer_" + std::to_string(layer);
   switch (kind) {

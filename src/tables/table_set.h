@@ -31,6 +31,10 @@ struct TableSet {
 // Layout, token map and extents are checked; no row is read.
 Result<TableSet> OpenTableSet(const TableInput& input);
 
+// Every name that is read from, tables and all: no output may be one of them.
+std::vector<std::string> FilesRead(const TableInput& input,
+                                   const TableSet& set);
+
 // What a byte range of a source holds.
 enum class RangeKind : uint8_t {
   kHeader,   // a GGUF's metadata and tensor directory

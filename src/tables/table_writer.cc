@@ -171,7 +171,12 @@ Result<WrittenFile> WriteTableFile(const TableFilePlan& plan,
       ResumableFile::Open(options.path, {.signature = options.signature,
                                          .total_bytes = plan.total_bytes,
                                          .overwrite = options.overwrite}));
-  return TableFileJob(plan, fill, options, file.get()).Run();
+  auto written = TableFileJob(plan, fill, options, file.get()).Run();
+  // Nothing to go on from: nothing is left either.
+  if (!written.ok() && !file->complete() && file->chunks().empty()) {
+    ECPHORY_RETURN_IF_ERROR(file->Discard());
+  }
+  return written;
 }
 
 }  // namespace ecphory::tables

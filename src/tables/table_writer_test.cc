@@ -192,6 +192,31 @@ TEST_F(TableWriterTest, RefusesWhatIsNotItsOwn) {
   EXPECT_EQ(directory_.List(), std::vector<std::string>{"out.partial.journal"});
 }
 
+// Killed between the name and the end; then the user wants something else.
+TEST_F(TableWriterTest, AJournalWithoutAFileBindsNobody) {
+  ASSERT_TRUE(Journal::Create(path_ + ".partial.journal", "another job").ok());
+  const auto written = Write(Options(path_));
+  ASSERT_TRUE(written.ok()) << written.status().ToString();
+  ExpectWhole();
+  // Another program's file of that name stays.
+  WriteFile(path_ + ".partial.journal", "mine");
+  WriteOptions again = Options(path_);
+  again.overwrite = true;
+  EXPECT_EQ(Write(again).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadFile(path_ + ".partial.journal"), "mine");
+}
+
+TEST_F(TableWriterTest, AnErrorBeforeTheFirstChunkLeavesNothing) {
+  TableFilePlan plan = Plan();
+  plan.header.clear();
+  EXPECT_EQ(WriteTableFile(
+                plan, [](auto...) { return Corrupt("row 0"); }, Options(path_))
+                .status()
+                .code(),
+            StatusCode::kCorrupt);
+  EXPECT_TRUE(directory_.List().empty());
+}
+
 TEST_F(TableWriterTest, RefusesToGoOnWithAnotherJob) {
   WriteOptions options = Options(path_);
   options.progress = [](const std::string&, uint64_t done, uint64_t) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ecphory/engram_tables.h"
+#include "io/output_path.h"
 #include "tables/digest.h"
 #include "tables/manifest.h"
 #include "tables/row_scan.h"
@@ -125,6 +126,18 @@ std::string ManifestPath(const VerifyOptions& options) {
   return std::filesystem::exists(path, ignored) ? path : "";
 }
 
+// Before hours of reading, not after them.
+Status CheckOutputs(const VerifyOptions& options, const TableSet& set) {
+  const std::string& manifest = options.write_manifest;
+  if (manifest.empty()) return {};
+  if (SameFile(manifest, options.state)) {
+    return InvalidArgument(
+        "%s: is to hold both the manifest and the state, expected two names",
+        manifest.c_str());
+  }
+  return CheckOutputPath(manifest, FilesRead(options.input, set));
+}
+
 Status WriteSums(const Verifier& verifier, const VerifyOptions& options,
                  VerifyReport* report) {
   std::vector<uint64_t> digests;
@@ -153,6 +166,7 @@ Result<VerifyReport> VerifyTables(const VerifyOptions& asked) {
     options.state = options.write_manifest + ".state";
   }
   ECPHORY_ASSIGN_OR_RETURN(const TableSet set, OpenTableSet(options.input));
+  ECPHORY_RETURN_IF_ERROR(CheckOutputs(options, set));
   ECPHORY_ASSIGN_OR_RETURN(std::vector<SourceRange> ranges, RangesOf(set));
   const std::string manifest_path = ManifestPath(options);
   std::optional<Manifest> expected;
@@ -160,7 +174,12 @@ Result<VerifyReport> VerifyTables(const VerifyOptions& asked) {
     ECPHORY_ASSIGN_OR_RETURN(expected, ReadManifest(manifest_path));
   }
   Verifier verifier(set, std::move(ranges), options);
-  ECPHORY_RETURN_IF_ERROR(verifier.Run());
+  const Status scanned = verifier.Run();
+  // Nothing to go on from: no state is left either.
+  if (!scanned.ok() && verifier.results().empty()) {
+    ECPHORY_RETURN_IF_ERROR(verifier.RemoveState());
+  }
+  ECPHORY_RETURN_IF_ERROR(scanned);
 
   VerifyReport report;
   report.path = options.input.path;

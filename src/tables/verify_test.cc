@@ -180,6 +180,21 @@ TEST_F(VerifyTest, KilledRunsGoOn) {
   EXPECT_GT(resumed, 1'000'000u);
 }
 
+TEST_F(VerifyTest, ManifestOntoAnInputIsRefusedAndLeavesNothing) {
+  const std::string before = ReadFile(directory_ / "tables.gguf");
+  const size_t files = directory_.List().size();
+  VerifyOptions options = Options();
+  for (const char* name : {"tables.gguf", "no/directory", "."}) {
+    options.write_manifest = directory_ / name;
+    EXPECT_FALSE(VerifyTables(options).ok()) << name;
+    EXPECT_EQ(directory_.List().size(), files) << name;
+  }
+  EXPECT_TRUE(ReadFile(directory_ / "tables.gguf") == before);
+  options.write_manifest = options.state = directory_ / "both";
+  EXPECT_EQ(VerifyTables(options).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
 TEST_F(VerifyTest, StateOfAnotherFileIsNotUsed) {
   VerifyOptions options = Options();
   options.state = directory_ / "state";

@@ -7,6 +7,7 @@
 #include "ecphory/session.h"
 #include "engram/source.h"
 #include "io/file.h"
+#include "io/output_path.h"
 #include "model/model_impl.h"
 #include "model/source.h"
 #include "trace/addresses.h"
@@ -170,6 +171,11 @@ Result<EngramTrace> EngramTracer::Trace(
     ECPHORY_RETURN_IF_ERROR(impl.AddStreams(tokens, options, &trace));
   }
   return trace;
+}
+
+Status CheckTextFile(const std::string& path,
+                     std::span<const std::string> inputs) {
+  return CheckOutputPath(path, inputs);
 }
 
 Status WriteTextFile(const std::string& path, const std::string& text) {

@@ -144,7 +144,61 @@ expect 0 'a text of 500 tokens' \
   bench a.gguf --tokens-file ids.json --depths 4 --io pread --seconds 0.02
 printf '[7%s]' "$(printf ',7%.0s' $(seq 200))" >same.json
 expect 2 'too little' bench a.gguf --tokens-file same.json --seconds 0.02
-expect 2 'depth 0' bench a.gguf --depths 0
+expect 2 "--depths: '0', expected a whole number" bench a.gguf --depths 0
+expect 2 "--depths: '1x', expected a whole number" bench a.gguf --depths 1,1x
+
+echo "== outputs onto inputs"
+cp a.gguf kept.gguf
+for name in a.gguf ./a.gguf; do
+  expect 2 'is also read' verify a.gguf --write-manifest "$name"
+  expect 2 'is also read' pack a.gguf -o new.bin --write-manifest "$name"
+  expect 2 'is also read' bench a.gguf --svg "$name"
+done
+expect 2 'is also read' bench a.gguf --tokens-file ids.json --svg ids.json
+expect 2 "is the output's" pack a.gguf -o new.bin --write-manifest new.bin
+expect 2 'both the manifest and the state' \
+  verify a.gguf --write-manifest sums --state sums
+expect 3 'no/sums: cannot create' verify a.gguf --write-manifest no/sums
+cmp a.gguf kept.gguf || fail "an input was written to"
+[ ! -e new.bin ] && [ ! -e new.bin.partial ] && [ ! -e sums ] ||
+  fail "a refused command left something behind"
+
+echo "== hostile names"
+odd=$(printf 'odd\033[31m\377<&.gguf')
+cp a.gguf "$odd"
+for command in info verify; do
+  expect 0 'odd.x1b.31m.xff' $command "$odd"
+  expect 0 'odd' $command "$odd" --json
+  valid_json $command
+done
+expect 0 'rows/s' bench "$odd" --depths 4 --io pread --seconds 0.02 --svg odd.svg
+if command -v python3 >/dev/null; then
+  python3 -c 'import xml.dom.minidom as x; x.parse("odd.svg")' ||
+    fail "the picture is no XML"
+fi
+
+echo "== little memory"
+# A sanitizer needs terabytes of addresses: nothing to learn there.
+if (ulimit -v 4000000 && "$tool" --version) >out 2>err; then
+  for size in 16 18 20 22 24 28 32 40 48; do
+    for arguments in 'verify a.gguf' 'pack a.gguf -o small.bin --overwrite' \
+      'bench a.gguf --depths 256 --seconds 0.01'; do
+      # shellcheck disable=SC2086
+      (ulimit -c 0 -v $((size * 1024)) && "$tool" engram $arguments) \
+        >out 2>err </dev/null
+      code=$?
+      case $code in
+        0 | 7 | 127) ;;
+        *) fail "exit code $code with $size MiB: $arguments: $(head -c 300 err)" ;;
+      esac
+    done
+  done
+  rm -f small.bin*
+fi
+
+echo "== help onto a full disk"
+"$tool" engram --help >/dev/full 2>err
+[ $? -eq 7 ] || fail "help onto a full disk: $(cat err)"
 expect 2 "expected auto|'fast'" bench a.gguf --io fast
 
 if [ "$failures" -gt 0 ]; then

@@ -1,0 +1,68 @@
+#include "io/output_path.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "io/errno_status.h"
+#include "io/file_internal.h"
+
+namespace ecphory {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A file of the model whose directory is read: all of them count, whichever
+// this job opens.
+bool IsPartOf(const std::string& output, const std::string& directory) {
+  std::error_code none;
+  if (!fs::is_directory(directory, none) || !fs::exists(output, none)) {
+    return false;
+  }
+  const fs::path extension = fs::path(output).extension();
+  return SameFile(DirectoryOf(output), directory) &&
+         (extension == ".json" || extension == ".safetensors" ||
+          extension == ".gguf" || extension == ".npy");
+}
+
+}  // namespace
+
+bool SameFile(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return false;
+  std::error_code error;
+  if (fs::equivalent(a, b, error) && !error) return true;
+  const fs::path one = fs::weakly_canonical(fs::absolute(a, error), error);
+  if (error) return false;
+  const fs::path two = fs::weakly_canonical(fs::absolute(b, error), error);
+  return !error && one == two;
+}
+
+Status CheckReplaceable(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return {};
+  return InvalidArgument(
+      "%s: exists and is not a regular file; give another output path",
+      path.c_str());
+}
+
+Status CheckOutputPath(const std::string& output,
+                       std::span<const std::string> inputs) {
+  for (const std::string& input : inputs) {
+    if (!SameFile(output, input) && !IsPartOf(output, input)) continue;
+    return InvalidArgument("%s: is also read (%s), expected another output",
+                           output.c_str(), input.c_str());
+  }
+  ECPHORY_RETURN_IF_ERROR(CheckReplaceable(output));
+  const std::string directory = DirectoryOf(output) + "/.";
+  // As the effective user, who is the one that writes.
+  if (::faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) == 0) {
+    return {};
+  }
+  return FileError(errno, output, "create");
+}
+
+}  // namespace ecphory

@@ -1,0 +1,75 @@
+#include "io/output_path.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "io/test_directory.h"
+
+namespace ecphory {
+namespace {
+
+class OutputPathTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Write("in.gguf");
+    std::filesystem::create_directory(directory_ / "model");
+    Write("model/config.json");
+  }
+  void Write(const std::string& name) { std::ofstream(directory_ / name) << 1; }
+  StatusCode Check(const std::string& output,
+                   const std::vector<std::string>& inputs) {
+    std::vector<std::string> paths;
+    for (const std::string& input : inputs) {
+      paths.push_back(input.empty() ? "" : directory_ / input);
+    }
+    return CheckOutputPath(directory_ / output, paths).code();
+  }
+  TestDirectory directory_;
+};
+
+TEST_F(OutputPathTest, AnInputUnderAnyNameIsRefused) {
+  std::filesystem::create_symlink(directory_ / "in.gguf",
+                                  directory_ / "link.gguf");
+  std::filesystem::create_hard_link(directory_ / "in.gguf",
+                                    directory_ / "hard.gguf");
+  for (const char* name :
+       {"in.gguf", "./in.gguf", "model/../in.gguf", "link.gguf", "hard.gguf"}) {
+    EXPECT_EQ(Check(name, {"", "in.gguf"}), StatusCode::kInvalidArgument)
+        << name;
+  }
+  EXPECT_EQ(Check("out", {"", "in.gguf", "missing"}), StatusCode::kOk);
+}
+
+TEST_F(OutputPathTest, SoAreTheFilesOfAModelsDirectory) {
+  EXPECT_EQ(Check("model/config.json", {"model"}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check("model", {"model"}), StatusCode::kInvalidArgument);
+  // What is not there, and what is no part of a model, can be written.
+  EXPECT_EQ(Check("model/new.json", {"model"}), StatusCode::kOk);
+  Write("model/old.xxh");
+  EXPECT_EQ(Check("model/old.xxh", {"model"}), StatusCode::kOk);
+}
+
+TEST_F(OutputPathTest, PlacesWhereNothingCanBeWrittenAreRefused) {
+  EXPECT_EQ(Check("model", {}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckOutputPath("/dev/null", {}).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check("missing/out", {}), StatusCode::kNotFound);
+  EXPECT_EQ(Check("in.gguf/out", {}), StatusCode::kNotFound);
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
+  std::filesystem::permissions(directory_ / "model",
+                               std::filesystem::perms::owner_read);
+  EXPECT_EQ(Check("model/out", {}), StatusCode::kIoError);
+}
+
+TEST_F(OutputPathTest, NamesThatAreNotThereYetAreCompared) {
+  EXPECT_TRUE(SameFile(directory_ / "new", directory_ / "model/../new"));
+  EXPECT_FALSE(SameFile(directory_ / "new", directory_ / "newer"));
+  EXPECT_FALSE(SameFile("", ""));
+}
+
+}  // namespace
+}  // namespace ecphory
