@@ -335,11 +335,13 @@ Flags Parse(int argc, char** argv) {
       flags.fio = false;
     } else if (arg == "--json") {
       flags.json = true;
+    } else if (arg[0] == '-') {
+      Fail("unknown flag " + arg);
     } else {
       flags.file = arg;
     }
   }
-  if (flags.file.empty()) Fail("which file?");
+  if (flags.file.empty()) Fail("name a file of rows");
   return flags;
 }
 
@@ -347,6 +349,12 @@ Flags Parse(int argc, char** argv) {
 }  // namespace ecphory
 
 int main(int argc, char** argv) {
+  ecphory::ShowUsage(
+      argc, argv,
+      "engram_bench FILE [--make GIB] [--rounds 5] [--seconds 1]\n"
+      "                    [--only rows|token|warm|pages] [--no-fio] [--json]\n"
+      "FILE holds rows of 264 bytes from its first byte on; --make writes it "
+      "first.\n");
   const ecphory::Flags flags = ecphory::Parse(argc, argv);
   if (flags.make_gib > 0) ecphory::MakeFile(flags);
   ecphory::Run(flags);

@@ -18,6 +18,7 @@
 #include "ecphory/convert.h"
 #include "ecphory/session.h"
 #include "grown_model.h"
+#include "io_bench_reads.h"
 #include "model/engram_fetch.h"
 #include "model/model_impl.h"
 
@@ -29,10 +30,6 @@ using Ids = std::vector<int32_t>;
 
 constexpr uint32_t kChunk = 256;
 constexpr size_t kDecoded = 400;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 uint64_t Number(int argc, char** argv, int index, uint64_t fallback) {
   return index < argc ? std::strtoull(argv[index], nullptr, 10) : fallback;
@@ -162,7 +159,7 @@ Status Decode(const std::shared_ptr<const Model>& model, const Ids& ids) {
 Status Run(int argc, char** argv) {
   ModelOptions options;
   if (argc > 5) options.engram_io = argv[5];
-  options.engram_cache_bytes = Number(argc, argv, 6, 16 << 20);
+  if (argc > 6) options.engram_cache_bytes = Number(argc, argv, 6, 0);
   const size_t tokens = Number(argc, argv, 7, 65536);
   if (argc > 8) options.backend = argv[8];
   ECPHORY_ASSIGN_OR_RETURN(const Ids ids, ReadText(argv[3], argv[4], tokens));
@@ -171,19 +168,25 @@ Status Run(int argc, char** argv) {
   std::printf("%s, %u threads; rows by %s%s; cache of %llu bytes; %s\n",
               model->backend(), model->threads(), io.mode.c_str(),
               io.direct ? ", O_DIRECT" : "",
-              static_cast<unsigned long long>(options.engram_cache_bytes),
+              static_cast<unsigned long long>(io.cache_bytes),
               io.reason.c_str());
   ECPHORY_RETURN_IF_ERROR(Decode(model, ids));
   return Prefill(model, ids);
 }
 
 int Main(int argc, char** argv) {
+  ShowUsage(argc, argv,
+            "engram_exposed_bench make OUT.gguf TOKENIZER.gguf [ROWS] "
+            "[LAYERS]\n"
+            "       engram_exposed_bench run MODEL.gguf TOKENIZER.gguf TEXT "
+            "[IO] [CACHE]\n"
+            "                                [TOKENS] [BACKEND]\n");
   const std::string command = argc > 1 ? argv[1] : "";
   Status status = InvalidArgument("expected make or run, and files");
   if (command == "make" && argc >= 4) status = Make(argc, argv);
   if (command == "run" && argc >= 5) status = Run(argc, argv);
-  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  if (!status.ok()) Fail(status.ToString());
+  return 0;
 }
 
 }  // namespace

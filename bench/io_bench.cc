@@ -276,6 +276,12 @@ Flags ParseFlags(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace ecphory;
+  ShowUsage(argc, argv,
+            "io_bench FILE [--ways uring,pread,buffered] "
+            "[--depths 1,16,48,256]\n"
+            "                [--bytes 4096] [--seconds 1] [--rounds 3] "
+            "[--threads 16]\n"
+            "                [--no-fio] [--warm MIB] [--json]\n");
   const Flags flags = ParseFlags(argc, argv);
   const auto file = Value(TableFile::Open(Value(OpenFile(flags.file))));
   if (file->size() < (1 << 20)) Fail("the file is too small to be random in");

@@ -1,6 +1,8 @@
 // Random reads through a queue, and by fio, with what they cost.
 #pragma once
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -22,8 +24,20 @@ struct Measured {
 };
 
 [[noreturn]] inline void Fail(const std::string& text) {
-  std::fprintf(stderr, "io_bench: %s\n", text.c_str());
+  std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, text.c_str());
   std::exit(1);
+}
+
+// Says how a program is called, and ends it, when that is asked for (--help
+// anywhere) or nothing is.
+inline void ShowUsage(int argc, char** argv, const char* usage) {
+  const auto asks = [](const std::string& arg) {
+    return arg == "--help" || arg == "-h";
+  };
+  const bool asked = std::any_of(argv + 1, argv + argc, asks);
+  if (!asked && argc > 1) return;
+  std::fprintf(asked ? stdout : stderr, "usage: %s", usage);
+  std::exit(asked ? 0 : 2);
 }
 
 template <typename T>
