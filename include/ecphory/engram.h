@@ -98,6 +98,8 @@ ECPHORY_ENGRAM_API const char* ecphory_engram_last_error(void);
 
 // ---- opening ----
 
+#define ECPHORY_ENGRAM_CACHE_DEFAULT UINT64_MAX
+
 typedef struct ecphory_engram_options {
   size_t struct_size;
   // Where the numbers and the token map come from, when not from the path with
@@ -114,11 +116,14 @@ typedef struct ecphory_engram_options {
   uint32_t io_threads;   // readers beside the caller where threads read: 1..256
   uint32_t queue_depth;  // reads in flight, 1..4096
   uint32_t reserved;     // 0
-  uint64_t cache_bytes;  // rows kept in memory, bookkeeping included; 0: none
+  // Rows kept in memory, bookkeeping included. 0: none;
+  // ECPHORY_ENGRAM_CACHE_DEFAULT: 64 MiB, or none where IO_AUTO finds that the
+  // page cache holds the tables.
+  uint64_t cache_bytes;
   double probe_seconds;  // IO_AUTO: the longest that measuring may take
 } ecphory_engram_options;
 
-// Defaults: automatic, 16 threads, depth 256, a cache of 16 MiB. Pass
+// Defaults: automatic, 16 threads, depth 256, the default cache. Pass
 // sizeof(ecphory_engram_options); no byte beyond it is written. Does nothing
 // for NULL or a size that has no room for struct_size.
 ECPHORY_ENGRAM_API void ecphory_engram_options_init(

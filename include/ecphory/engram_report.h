@@ -138,9 +138,8 @@ struct EngramReportOptions {
   uint32_t max_tokens = 65536;  // of a kind; later ones are not used
   uint32_t context = 0;         // 0 = min(model's maximum, 2048)
   uint32_t chunk = 256;
-  uint32_t decode_tokens = 256;    // of a kind
-  uint32_t top = 12;               // helped and hurt tokens of a kind
-  uint64_t store_cache_bytes = 0;  // ModelOptions::engram_cache_bytes: stated
+  uint32_t decode_tokens = 256;  // of a kind
+  uint32_t top = 12;             // helped and hurt tokens of a kind
   std::function<void(const std::string& phase, uint64_t done, uint64_t total)>
       progress;
   const std::atomic<bool>* cancel = nullptr;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -88,8 +89,9 @@ struct ModelOptions {
   std::string engram_io = "auto";
   uint32_t engram_io_threads = 16;    // 1..256; readers of "pread"
   uint32_t engram_queue_depth = 256;  // 1..4096; reads in flight
-  // Bytes of rows kept in memory, shared by all sessions; 0: none.
-  uint64_t engram_cache_bytes = uint64_t{16} << 20;
+  // Bytes of rows kept in memory, shared by all sessions; 0: none. Unset: 64
+  // MiB, or none where "auto" finds that the page cache holds the tables.
+  std::optional<uint64_t> engram_cache_bytes = std::nullopt;
 };
 
 // How Engram rows are read, and why so.
@@ -97,7 +99,8 @@ struct EngramIoFacts {
   std::string mode;       // as in ModelOptions, never "auto"; "" without Engram
   bool direct = false;    // past the page cache, which tables then never fill
   bool fallback = false;  // what was asked for, or is best, was not allowed
-  std::string reason;     // one line for people
+  uint64_t cache_bytes = 0;  // that kept rows may take; 0: none are kept
+  std::string reason;        // one line for people
 };
 
 // Rows one token wakes in one Engram layer.

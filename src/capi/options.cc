@@ -28,7 +28,7 @@ ecphory_engram_options Defaults() {
   options.io_mode = static_cast<uint32_t>(store.io);
   options.io_threads = store.io_threads;
   options.queue_depth = store.queue_depth;
-  options.cache_bytes = store.cache_bytes;
+  options.cache_bytes = ECPHORY_ENGRAM_CACHE_DEFAULT;
   options.probe_seconds = store.probe_seconds;
   return options;
 }
@@ -94,7 +94,9 @@ Result<engram::MemoryOptions> ReadOptions(
   out.store.io = static_cast<IoMode>(options->io_mode);
   out.store.io_threads = options->io_threads;
   out.store.queue_depth = options->queue_depth;
-  out.store.cache_bytes = options->cache_bytes;
+  if (options->cache_bytes != ECPHORY_ENGRAM_CACHE_DEFAULT) {
+    out.store.cache_bytes = options->cache_bytes;
+  }
   out.store.probe_seconds = options->probe_seconds;
   return out;
 }

@@ -94,7 +94,6 @@ Status RunReport(const ReportFlags& flags) {
   ECPHORY_ASSIGN_OR_RETURN(const std::vector<EngramReportText> texts,
                            ReadTexts(files, *model));
   EngramReportOptions options = flags.options;
-  options.store_cache_bytes = flags.model.options.engram_cache_bytes;
   options.cancel = InterruptFlag();
   std::unique_ptr<Progress> progress;
   std::string shown;

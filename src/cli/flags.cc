@@ -82,8 +82,9 @@ CLI::Option* AddInteger(CLI::App& app, const std::string& flag, uint32_t* value,
   return AddSetter(app, flag, set, "N", help);
 }
 
-CLI::Option* AddBytes(CLI::App& app, const std::string& flag, uint64_t* value,
-                      uint64_t max, const std::string& help) {
+CLI::Option* AddBytes(CLI::App& app, const std::string& flag,
+                      std::optional<uint64_t>* value, uint64_t max,
+                      const std::string& help) {
   const auto set = [=](const std::string& text) {
     uint64_t bytes = 0;
     if (!ParseBytes(text, &bytes) || bytes > max) {
@@ -136,7 +137,8 @@ void AddEngramFlags(CLI::App& app, ModelOptions* options) {
                          "How Engram rows come from disk (default: auto, by "
                          "what is allowed and fast)");
   AddBytes(app, "--engram-cache", &options->engram_cache_bytes, kMaxCache,
-           "Memory for recently used rows; 0 is off (default: 16M)");
+           "Memory for recently used rows; 0 is off (default: 64M, or 0 for "
+           "tables that the page cache holds)");
   AddInteger(app, "--engram-io-threads", &options->engram_io_threads, 1,
              kMaxIoThreads, "Threads that read rows in pread (default: 16)");
   AddInteger(app, "--engram-depth", &options->engram_queue_depth, 1, kMaxDepth,

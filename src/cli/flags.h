@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ecphory/model.h"
@@ -23,8 +24,9 @@ CLI::Option* AddInteger(CLI::App& app, const std::string& flag, uint32_t* value,
                         uint32_t min, uint32_t max, const std::string& help);
 // Bytes: a whole number with K, M, G or T (powers of 1024) behind it or
 // nothing, at most `max`.
-CLI::Option* AddBytes(CLI::App& app, const std::string& flag, uint64_t* value,
-                      uint64_t max, const std::string& help);
+CLI::Option* AddBytes(CLI::App& app, const std::string& flag,
+                      std::optional<uint64_t>* value, uint64_t max,
+                      const std::string& help);
 CLI::Option* AddSeed(CLI::App& app, const std::string& flag, uint64_t* value,
                      const std::string& help);
 // `expected` ends the error: "0 (greedy) to 100". `valid` decides.

@@ -110,7 +110,8 @@ Json RunFacts::ToJson() const {
       {"memory",
        {{"peak_resident_bytes", use.peak_bytes},
         {"anonymous_bytes", use.anonymous_bytes},
-        {"mapped_file_bytes", use.file_bytes}}}};
+        {"mapped_file_bytes", use.file_bytes},
+        {"engram_cache_bytes", model->engram_io().cache_bytes}}}};
 }
 
 }  // namespace ecphory::cli

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ enum class RowFormat : uint8_t {
   kRaw,   // the row as it is on disk, scales last: row_bytes, undecoded
 };
 
+// Holds the rows of some 5,000 tokens of the released layout.
+inline constexpr uint64_t kDefaultCacheBytes = uint64_t{64} << 20;
+
 struct StoreOptions {
   IoMode io = IoMode::kAuto;
   // kPread and what falls back to it: readers beside the caller, 1..256. Random
@@ -44,8 +48,11 @@ struct StoreOptions {
   uint32_t io_threads = 16;
   // Reads in flight, 1..4096.
   uint32_t queue_depth = 256;
-  // Bytes of rows kept in memory, bookkeeping included. 0: none.
-  uint64_t cache_bytes = uint64_t{16} << 20;
+  // Bytes of rows kept in memory, bookkeeping included; touched as rows come,
+  // in huge pages, so soon all of them. 0: none. Unset: kDefaultCacheBytes, or
+  // none where kAuto finds that the page cache holds the tables, a memory copy
+  // away. Rows that are mapped or in memory are never kept twice.
+  std::optional<uint64_t> cache_bytes = std::nullopt;
   // kAuto: the longest that measuring may take.
   double probe_seconds = 1.0;
 };
@@ -57,6 +64,7 @@ struct IoReport {
   // What was asked for, or would have been best, was denied: worth a line of
   // its own to whoever runs this.
   bool fallback = false;
+  uint64_t cache_bytes = 0;  // that kept rows may take; 0: none are kept
   // One line for people: "io_uring, O_DIRECT, depth 256: 74,000 rows/s measured
   // (pread 52,000)", or what was denied and what is used instead.
   std::string reason;

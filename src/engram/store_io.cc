@@ -153,15 +153,21 @@ Result<StoreIo> MakeStoreIo(std::span<const TableReader> tables,
   ECPHORY_ASSIGN_OR_RETURN(IoChoice choice, ChooseIo(request));
   StoreIo io;
   if (choice.queue != nullptr) {
+    const uint64_t cache_bytes = options.cache_bytes.value_or(
+        choice.page_cache_holds ? 0 : kDefaultCacheBytes);
     ECPHORY_ASSIGN_OR_RETURN(
-        io, MakeStoreIo(tables, std::move(choice.queue), options.cache_bytes));
+        io, MakeStoreIo(tables, std::move(choice.queue), cache_bytes));
   } else {
     ECPHORY_ASSIGN_OR_RETURN(io.views, MakeViews(choice.mode == IoMode::kRam,
                                                  opened, tables, files));
+    if (options.cache_bytes.value_or(0) > 0) {
+      choice.reason += "; no row cache: rows are decoded where they lie";
+    }
   }
   io.report = {.mode = choice.mode,
                .direct = choice.direct,
                .fallback = choice.fallback,
+               .cache_bytes = io.cache == nullptr ? 0 : io.cache->bytes(),
                .reason = std::move(choice.reason)};
   return io;
 }

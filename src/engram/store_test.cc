@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -288,6 +289,39 @@ TEST(Store, RowsOfTheCacheAreNotRead) {
   EXPECT_EQ(stats.rows_read, 0u);
   EXPECT_EQ((*store)->stats().cache_hits, 4u);
   EXPECT_EQ((*store)->stats().rows_read, 3u);
+}
+
+TEST(Store, KeepsRowsByDefaultWhereNothingElseDoes) {
+  const TestTable table(TableCodec::kRow264, 100, 64);
+  const TestDirectory directory;
+  const std::string path = directory / "table";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(table.main_bytes().data()),
+             static_cast<std::streamsize>(table.main_bytes().size()));
+  const TableSource source = table.Source(*OpenFile(path));
+  const auto report = [&](const StoreOptions& options) {
+    const auto store = Store::Open({source}, options);
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    return store.ok() ? (*store)->io() : IoReport();
+  };
+  const auto near = [](uint64_t bytes, uint64_t most) {
+    return bytes <= most && bytes > most - most / 16;
+  };
+  constexpr uint64_t kMany = uint64_t{1} << 20;
+  EXPECT_TRUE(
+      near(report({.io = IoMode::kPread}).cache_bytes, kDefaultCacheBytes));
+  EXPECT_TRUE(
+      near(report({.io = IoMode::kBuffered}).cache_bytes, kDefaultCacheBytes));
+  EXPECT_EQ(report({.io = IoMode::kPread, .cache_bytes = 0}).cache_bytes, 0u);
+  // The page cache holds such a table.
+  EXPECT_EQ(report({}).cache_bytes, 0u);
+  EXPECT_TRUE(near(report({.cache_bytes = kMany}).cache_bytes, kMany));
+  for (const IoMode mode : {IoMode::kMmap, IoMode::kRam}) {
+    const IoReport asked = report({.io = mode, .cache_bytes = kMany});
+    EXPECT_EQ(asked.cache_bytes, 0u);
+    EXPECT_NE(asked.reason.find("; no row cache"), std::string::npos);
+    EXPECT_EQ(report({.io = mode}).reason.find("row cache"), std::string::npos);
+  }
 }
 
 TEST(Store, CountsByTable) {

@@ -205,8 +205,12 @@ Result<IoChoice> ChooseIo(const IoRequest& request) {
   const uint64_t total = TotalBytes(request.tables);
   const uint64_t available = AvailableMemory().value_or(0);
   if (total == 0 || TablesAreSmall(total, available)) {
-    return Use(request, IoMode::kBuffered,
-               ": tables of " + Size(total) + ": the page cache holds them");
+    ECPHORY_ASSIGN_OR_RETURN(
+        IoChoice choice,
+        Use(request, IoMode::kBuffered,
+            ": tables of " + Size(total) + ": the page cache holds them"));
+    choice.page_cache_holds = true;
+    return choice;
   }
   const TableFile* refusing =
       Find(request, [](const TableFile& file) { return file.direct() < 0; });

@@ -30,6 +30,8 @@ struct IoChoice {
   bool direct = false;           // the page cache is left alone
   // Something was denied that was asked for or would have been better.
   bool fallback = false;
+  // kAuto chose the page cache because it holds all of the tables.
+  bool page_cache_holds = false;
   std::unique_ptr<ReadQueue> queue;  // null for kMmap and kRam
   // One line for people: what is used and why, or what was denied and what is
   // used instead.

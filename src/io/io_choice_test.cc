@@ -31,6 +31,7 @@ TEST(ChooseIo, SmallTablesGoThroughThePageCache) {
   EXPECT_EQ(choice->mode, IoMode::kBuffered);
   EXPECT_FALSE(choice->direct);
   EXPECT_FALSE(choice->fallback);
+  EXPECT_TRUE(choice->page_cache_holds);
   EXPECT_EQ(choice->reason,
             "page cache, depth 256: tables of 1 MB: the page cache holds them");
   EXPECT_TRUE(TablesAreSmall(1 << 30, uint64_t{1} << 33));
@@ -77,6 +78,7 @@ TEST(ChooseIo, WhatIsAskedForIsUsed) {
     EXPECT_EQ(choice->mode, mode) << choice->reason;
     EXPECT_EQ(choice->direct, mode == IoMode::kUring || mode == IoMode::kPread);
     EXPECT_FALSE(choice->fallback);
+    EXPECT_FALSE(choice->page_cache_holds);
     const std::string size = std::to_string((kSize + 999'999) / 1'000'000);
     const std::map<IoMode, std::string> reasons = {
         {IoMode::kUring, "io_uring, O_DIRECT, depth 256 (asked for)"},

@@ -42,6 +42,7 @@ Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
   impl->engram_io = {.mode = IoModeName(io.mode),
                      .direct = io.direct,
                      .fallback = io.fallback,
+                     .cache_bytes = io.cache_bytes,
                      .reason = io.reason};
   return Status::Ok();
 }

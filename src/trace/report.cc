@@ -218,7 +218,7 @@ EngramReportConditions Conditions(const Model& model,
   c.memory_bytes = trace::MemoryBytes();
   c.system = trace::SystemName();
   c.io = model.engram_io();
-  c.cache_bytes = options.store_cache_bytes;
+  c.cache_bytes = c.io.cache_bytes;
   c.context = options.context;
   c.chunk = options.chunk;
   for (const EngramTableFacts& table : model.info().engram_tables) {
