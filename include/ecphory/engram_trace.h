@@ -91,7 +91,7 @@ inline constexpr uint32_t kMaxTraceTokens = 32768;
 struct EngramTracerOptions {
   ModelOptions model;
   // False: addresses only. Reads headers and the token map; a GGUF file with
-  // Engram keys and tables and no backbone will do.
+  // Engram keys, or a config.json with its token map beside it, will do.
   bool weights = true;
   // A tokenizer.json in place of the model's own tokenizer; "" = none.
   std::string tokenizer;

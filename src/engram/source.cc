@@ -138,6 +138,7 @@ Status ReadConfiguration(const Opened& from, const SourceOptions& options,
                          Source* source) {
   ECPHORY_ASSIGN_OR_RETURN(Numbers numbers, ReadNumbers(from));
   source->config = std::move(numbers.config);
+  source->image_token_id = numbers.image_token_id;
   ECPHORY_RETURN_IF_ERROR(ReadTokenizer(from, options, source));
   ECPHORY_ASSIGN_OR_RETURN(
       source->token_map,
@@ -248,7 +249,7 @@ Status CheckOptions(const Opened& rows, const SourceOptions& options) {
         options.token_map.c_str(), options.tokenizer.c_str());
   }
   const bool raw = !rows.directory && !rows.gguf;
-  if (!raw || !options.config.empty()) return {};
+  if (!raw || !options.tables || !options.config.empty()) return {};
   return InvalidArgument(
       "%s: neither a GGUF file nor a released directory; raw rows need a "
       "configuration beside them (a GGUF file, directory or config.json)",
@@ -277,6 +278,7 @@ Result<Source> OpenSource(const std::string& path,
     ECPHORY_ASSIGN_OR_RETURN(const Opened numbers, Look(options.config));
     ECPHORY_RETURN_IF_ERROR(ReadConfiguration(numbers, options, &source));
   }
+  if (!options.tables) return source;
   ECPHORY_RETURN_IF_ERROR(AddTables(rows, options, &source));
   ECPHORY_RETURN_IF_ERROR(CheckTables(source));
   return source;

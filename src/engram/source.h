@@ -31,6 +31,9 @@ struct SourceOptions {
   std::string tokenizer;
   // Fill Source::tokenizer where there is one.
   bool read_tokenizer = false;
+  // Off: for addresses alone. Tables are neither needed nor looked at, `index`
+  // stays empty, and the path may be a config.json.
+  bool tables = true;
 };
 
 // What the path with the rows is.
@@ -44,8 +47,9 @@ enum class SourceKind : uint8_t {
 struct Source {
   std::string path;
   SourceKind kind = SourceKind::kGguf;
-  EngramConfig config;      // checked, and enabled
-  uint32_t vocab_size = 0;  // entries of token_map
+  EngramConfig config;          // checked, and enabled
+  uint32_t vocab_size = 0;      // entries of token_map
+  int32_t image_token_id = -1;  // of dead positions; -1: not given
   std::vector<int32_t> token_map;
   TensorIndex index;  // raw rows: one tensor a table, by its GGUF name
   std::optional<Tokenizer> tokenizer;

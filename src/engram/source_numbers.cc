@@ -123,6 +123,7 @@ Result<Hasher> BuildHasher(const EngramConfig& e, uint32_t vocab_size,
 Status FinishNumbers(FieldReader* f, const std::string& layers_key,
                      Numbers* numbers) {
   f->Optional("vocab_size", &numbers->vocab_size);
+  f->Optional("image_token_id", &numbers->image_token_id);
   ECPHORY_RETURN_IF_ERROR(f->status());
   if (!numbers->config.enabled()) {
     return NotFound("no Engram: expected %s",

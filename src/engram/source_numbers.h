@@ -15,8 +15,9 @@
 namespace ecphory::engram {
 
 struct Numbers {
-  EngramConfig config;      // checked, and enabled
-  uint32_t vocab_size = 0;  // 0: not given; the token map's length then
+  EngramConfig config;          // checked, and enabled
+  uint32_t vocab_size = 0;      // 0: not given; the token map's length then
+  int32_t image_token_id = -1;  // -1: not given
 };
 // From a GGUF's metadata; from the text of a config.json, or of one that has
 // the engram_* keys alone. No other key is needed. kNotFound without Engram

@@ -79,7 +79,7 @@ const Tokenizer* EngramTracer::tokenizer() const {
   return impl_->tokenizer ? &*impl_->tokenizer : nullptr;
 }
 
-// A model's headers, or, where a file is not a whole model, its Engram alone.
+// A model's headers, or, where that is not a whole model, its Engram's numbers.
 Status EngramTracer::Impl::OpenAddresses() {
   Result<ModelSource> whole = OpenModelSource(path);
   if (whole.ok()) {
@@ -91,9 +91,11 @@ Status EngramTracer::Impl::OpenAddresses() {
   }
   engram::SourceOptions options;
   options.read_tokenizer = true;
+  options.tables = false;
   Result<engram::Source> alone = engram::OpenSource(path, options);
   if (!alone.ok()) return whole.status();
   config.engram = alone->config;
+  config.image_token_id = alone->image_token_id;
   tokenizer = std::move(alone->tokenizer);
   ECPHORY_ASSIGN_OR_RETURN(hasher, engram::MakeHasher(*alone));
   return {};

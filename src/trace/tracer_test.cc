@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 
 #include "ecphory/engram_trace.h"
@@ -198,6 +199,36 @@ TEST(TracerTest, LimitsAndErrors) {
   EXPECT_EQ(
       EngramTracer::Open(ECPHORY_TEST_DATA "/golden/v41/B", {}).status().code(),
       StatusCode::kInvalidArgument);
+}
+
+TEST(TracerTest, AddressesNeedAConfigurationAndAMapAlone) {
+  const TestDirectory directory;
+  for (const char* name : {"config.json", "token_map.npy"}) {
+    std::filesystem::copy_file(std::string(kModel) + "/" + name,
+                               directory / name);
+  }
+  std::vector<int32_t> tokens = SomeTokens(20);
+  tokens[9] = kImageToken;
+  const EngramTrace whole = TraceOrDie(*OpenOrDie(false), tokens);
+  EngramTracerOptions options;
+  EXPECT_FALSE(EngramTracer::Open(directory.path(), options).ok());
+  options.weights = false;
+  for (const std::string& path :
+       {directory.path(), directory / "config.json"}) {
+    const auto tracer = EngramTracer::Open(path, options);
+    ASSERT_TRUE(tracer.ok()) << tracer.status().ToString();
+    const EngramTrace alone = TraceOrDie(**tracer, tokens);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      EXPECT_EQ(alone.tokens[t].compressed, whole.tokens[t].compressed);
+      for (size_t i = 0; i < whole.layers.size(); ++i) {
+        EXPECT_EQ(alone.tokens[t].layers[i].rows,
+                  whole.tokens[t].layers[i].rows);
+      }
+    }
+    EXPECT_EQ(alone.tokens[9].compressed, -1);
+  }
+  std::filesystem::remove(directory / "token_map.npy");
+  EXPECT_FALSE(EngramTracer::Open(directory.path(), options).ok());
 }
 
 TEST(TracerTest, ClassesCountTheirMembers) {
