@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace ecphory::capi {
 
@@ -9,8 +10,34 @@ namespace {
 
 constexpr size_t kMessageBytes = 1024;
 
-// No destructor, so that a thread's last words can still be read while it ends.
-thread_local char last_error[kMessageBytes] = "";
+// Messages are on the heap: a library with a signal handler takes all of its
+// thread-local memory from the little that a process keeps for libraries that
+// it loads late (glibc's static TLS surplus), which others need too.
+class Message {
+ public:
+  ~Message();
+  // Null when there is no memory.
+  char* Buffer() {
+    if (text_ == nullptr) text_ = new (std::nothrow) char[kMessageBytes];
+    return text_;
+  }
+
+ private:
+  char* text_ = nullptr;
+};
+
+constexpr char kEnding[] = "the message is gone: its thread is ending";
+
+// Without destructors: these may be used while a thread ends, after `own`.
+thread_local const char* last_error = "";
+thread_local bool ending = false;
+thread_local Message own;
+
+Message::~Message() {
+  delete[] text_;
+  last_error = kEnding;
+  ending = true;
+}
 
 // The numbers of the two lists are the same.
 static_assert(static_cast<int>(StatusCode::kOk) == ECPHORY_ENGRAM_OK);
@@ -38,9 +65,13 @@ static_assert(static_cast<int>(StatusCode::kInternal) ==
 
 ecphory_engram_status ReportText(ecphory_engram_status status,
                                  const char* message) noexcept {
+  if (ending) return status;
+  char* buffer = own.Buffer();
+  last_error = buffer == nullptr ? "out of memory" : buffer;
+  if (buffer == nullptr) return status;
   const size_t size = std::min(std::strlen(message), kMessageBytes - 1);
-  std::memcpy(last_error, message, size);
-  last_error[size] = '\0';
+  std::memcpy(buffer, message, size);
+  buffer[size] = '\0';
   return status;
 }
 

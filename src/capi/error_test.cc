@@ -51,5 +51,22 @@ TEST(Error, MessagesAreTheThreadsOwnAndBounded) {
   EXPECT_EQ(std::string(LastError()).size(), 1023u);
 }
 
+struct AsksAtTheEnd {
+  ~AsksAtTheEnd() {
+    ReportText(ECPHORY_ENGRAM_CORRUPT, "late");
+    EXPECT_STRNE(LastError(), "");
+  }
+  int touched = 0;
+};
+thread_local AsksAtTheEnd asks_at_the_end;
+
+TEST(Error, AThreadThatEndsMayStillAsk) {
+  std::thread([] {
+    asks_at_the_end.touched = 1;  // outlives what the first error makes
+    ReportText(ECPHORY_ENGRAM_CORRUPT, "early");
+    EXPECT_STREQ(LastError(), "early");
+  }).join();
+}
+
 }  // namespace
 }  // namespace ecphory::capi

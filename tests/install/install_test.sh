@@ -67,6 +67,11 @@ declared=$(grep -oE '\becphory_engram_[a-z0-9_]+\(' \
 exported=$(nm -D --defined-only "$libdir/libecphory-engram.so" |
   sed -nE 's/.* T (ecphory_engram_[a-z0-9_]+).*/\1/p' | sort -u)
 [ "$declared" = "$exported" ] || fail "exported: $exported; declared: $declared"
+# It is loaded late by other programs, and with its signal handler all of its
+# thread-local memory comes out of the about 1.6 KiB they share for that.
+tls=$(readelf -lW "$libdir/libecphory-engram.so" |
+  awk '$1 == "TLS" { print $6 }')
+[ "$((tls))" -le 128 ] || fail "thread-local memory: $tls bytes, expected 128"
 ldd "$libdir/libecphory-engram.so" | grep -q 'libecphory\.so' &&
   fail "the memory's library needs the engine's"
 
