@@ -66,8 +66,11 @@ std::optional<uint64_t> ResidentBytes(const std::string& path, uint64_t offset,
   if (bytes == 0) return 0;
   auto file = OpenRegularFile(path);
   if (!file.ok()) return {};
-  const auto cached = AskCachestat(file->fd.get(), offset, bytes);
-  return cached ? cached : AskMincore(file->fd.get(), offset, bytes);
+  auto cached = AskCachestat(file->fd.get(), offset, bytes);
+  if (!cached) cached = AskMincore(file->fd.get(), offset, bytes);
+  // Whole pages are counted, also those that the range only begins in.
+  if (cached) *cached = std::min(*cached, bytes);
+  return cached;
 }
 
 Status DropResident(const std::string& path, uint64_t offset, uint64_t bytes) {

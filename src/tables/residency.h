@@ -9,8 +9,8 @@
 
 namespace ecphory::tables {
 
-// Bytes of [offset, offset + bytes) of a file that are in memory, in whole
-// pages. Nothing where the kernel does not tell.
+// Bytes of [offset, offset + bytes) of a file that are in memory, counted in
+// whole pages but at most `bytes`. Nothing where the kernel does not tell.
 std::optional<uint64_t> ResidentBytes(const std::string& path, uint64_t offset,
                                       uint64_t bytes);
 
