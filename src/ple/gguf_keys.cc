@@ -39,6 +39,7 @@ class Keys {
     return Corrupt("%s: key %s is %" PRIu64 ", expected at most 2^32 - 1",
                    file_->path().c_str(), Key(name).c_str(), value);
   }
+  // The file's own errors name it already.
   Status Error(const Status& status) const {
     const bool named = status.message().rfind(file_->path(), 0) == 0;
     return named ? status : status.WithContext(file_->path());
@@ -114,6 +115,24 @@ Status ReadSizes(const Keys& keys, const Arrays& arrays, Layout* layout) {
   }
   layout->ngram_size = static_cast<uint32_t>(ngram);
   layout->heads_per_ngram = static_cast<uint32_t>(heads / (ngram - 1));
+  return {};
+}
+
+// Every file that says a size must say this one: short arrays give another.
+Status CheckSizes(const std::vector<Keys>& all, const Layout& layout) {
+  const std::pair<const char*, uint32_t> sizes[] = {
+      {"ple.ngram_size", layout.ngram_size},
+      {"ple.heads_per_ngram", layout.heads_per_ngram}};
+  for (const Keys& keys : all) {
+    for (const auto& [name, size] : sizes) {
+      if (!keys.Has(name)) continue;
+      ECPHORY_ASSIGN_OR_RETURN(const uint64_t found, keys.Uint(name));
+      if (found == size) continue;
+      return Corrupt("%s: key %s is %" PRIu64 ", the constants make it %u",
+                     keys.file().path().c_str(), keys.Key(name).c_str(), found,
+                     size);
+    }
+  }
   return {};
 }
 
@@ -227,6 +246,7 @@ Status CheckTotal(const Keys& keys, const Layout& layout) {
 Status ReadLayout(const Keys& keys, const std::vector<Keys>& all,
                   const TableOptions& options, Arrays arrays, Layout* layout) {
   ECPHORY_RETURN_IF_ERROR(ReadSizes(keys, arrays, layout));
+  ECPHORY_RETURN_IF_ERROR(CheckSizes(all, *layout));
   ECPHORY_ASSIGN_OR_RETURN(layout->width, ReadWidth(keys));
   layout->multipliers = std::move(arrays.multipliers);
   layout->sizes = std::move(arrays.sizes);

@@ -26,6 +26,9 @@ TestGguf Whole() {
   return file;
 }
 
+// How an error begins that names a file of TestGguf twice.
+constexpr char kTwice[] = "m.gguf: m.gguf";
+
 testing::AssertionResult Refuses(const Files& files, StatusCode code,
                                  const std::string& says,
                                  const TableOptions& options = kEos) {
@@ -36,6 +39,9 @@ testing::AssertionResult Refuses(const Files& files, StatusCode code,
       status.message().find(says) == std::string::npos) {
     return testing::AssertionFailure()
            << status.ToString() << ", expected: " << says;
+  }
+  if (status.message().find(kTwice) != std::string::npos) {
+    return testing::AssertionFailure() << status.ToString() << ": named twice";
   }
   return testing::AssertionSuccess();
 }
@@ -131,6 +137,27 @@ TEST(PleGguf, SidecarBesideItsModel) {
   model.SetArray("qwen4exp.ple.layer_multipliers", {1, 3, 5});
   EXPECT_TRUE(Refuses({model.File(), Sidecar().File()}, StatusCode::kCorrupt,
                       "not those of side.gguf"));
+}
+
+// A sidecar's sizes follow from its arrays: 2 multipliers for 4 heads are right
+// for 2-grams alone, and only the model's keys tell that a term is missing.
+TEST(PleGguf, ModelTellsThatASidecarsArraysAreShort) {
+  const std::string prefix = "qwen4exp.ple.";
+  TestGguf side = Sidecar();
+  side.SetArray("qwen38-next.ple.layer_multipliers",
+                {SmallLayout().multipliers[0], SmallLayout().multipliers[1]});
+  EXPECT_TRUE(OpenTable(Files{side.File()}, kEos).ok());
+  TestGguf model = ModelOf(SmallLayout());
+  for (const char* key :
+       {"layer_multipliers", "head_offsets", "head_vocab_sizes"}) {
+    model.keys.erase(prefix + key);
+  }
+  EXPECT_TRUE(Refuses({model.File(), side.File()}, StatusCode::kCorrupt,
+                      "ngram_size is 3, the constants make it 2"));
+  EXPECT_TRUE(OpenTable(Files{model.File(), Sidecar().File()}, {}).ok());
+  model.SetUint(prefix + "heads_per_ngram", 3);
+  EXPECT_TRUE(Refuses({model.File(), Sidecar().File()}, StatusCode::kCorrupt,
+                      "heads_per_ngram is 3, the constants make it 2"));
 }
 
 TEST(PleGguf, RefusesSidecars) {

@@ -17,6 +17,7 @@
 #include "base/quote.h"
 #include "engram/row_codec.h"
 #include "format/safetensors.h"
+#include "ple/model_config.h"
 #include "tensor/float_codec.h"
 
 namespace ecphory::ple {
@@ -214,7 +215,8 @@ class ShardReader {
     layout.vocab_size = LargestVocab(layout.multipliers);
     layout.eos_id = eos_id;
     const Status status = CheckLayout(layout);
-    return status.ok() ? status : status.WithContext(directory_);
+    if (!status.ok()) return status.WithContext(directory_);
+    return CheckModelConfig(directory_, layout);
   }
 
   Status CheckRows() const {

@@ -23,8 +23,8 @@ class ShardedTable {
   // no shards, those of several layers, a missing or repeated number, shapes
   // that differ in width, types that differ or are neither BF16 nor F8_E4M3,
   // F8_E4M3 without its one finite scale above 0 (or BF16 with one), constants
-  // that CheckLayout() refuses, and rows that are not the heads' sum rounded up
-  // to kRowPadding.
+  // that CheckLayout() or CheckModelConfig() refuses, and rows that are not the
+  // heads' sum rounded up to kRowPadding.
   static Result<ShardedTable> Open(const std::string& directory,
                                    int32_t eos_id);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -139,6 +140,36 @@ TEST(PleShards, DirectoriesAreRecognised) {
   EXPECT_FALSE(*HasShards(directory.path()));
   std::filesystem::resize_file(path, 4);
   EXPECT_FALSE(HasShards(directory.path()).ok());
+}
+
+TEST(PleShards, AgreeWithTheModelsConfiguration) {
+  const auto open = [](const std::string& config) {
+    const TestDirectory directory;
+    std::ofstream(directory / "config.json") << config;
+    return Open(directory, Table("BF16")).status();
+  };
+  EXPECT_TRUE(open("{}").ok());
+  EXPECT_TRUE(open(R"({"eos_token_id": 9, "text_config": {"ngram_size": 3,
+      "heads_per_ngram": 2, "ple_embed_dim": 128, "ple_layer_ids": [2],
+      "eos_token_id": 7}})")
+                  .ok());
+  EXPECT_TRUE(open(R"({"eos_token_id": [9, 7]})").ok());
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"({"text_config": {"ngram_size": 4}})", "ngram_size is 4"},
+      {R"({"heads_per_ngram": 8})", "heads_per_ngram is 8"},
+      {R"({"ple_embed_dim": 2560})", "ple_embed_dim is 2560"},
+      {R"({"ple_layer_ids": [2, 5]})", "2 layers have a table"},
+      {R"({"ple_layer_ids": []})", "0 layers have a table"},
+      {R"({"ngram_size": "3"})", "ngram_size"},
+      {R"({"eos_token_id": 9})", "eos_token_id is 9, expected 7"},
+      {"{", "config.json"}};
+  for (const auto& [config, says] : wrong) {
+    const Status status = open(config);
+    EXPECT_FALSE(status.ok()) << config;
+    EXPECT_NE(status.message().find(says), std::string::npos)
+        << status.ToString();
+    EXPECT_NE(status.message().find("config.json"), std::string::npos);
+  }
 }
 
 struct Damage {
