@@ -141,13 +141,16 @@ Status NamingFile(const Status& status, const std::string& path) {
 }
 
 // The config.json that converters store whole has what the primes came from.
-Status ReadEmbedded(const GgufFile& file, EngramConfig* config) {
+Status ReadEmbedded(const GgufFile& file, Numbers* numbers) {
   const std::string key = std::string(kGgufPrefix) + "config";
   if (!file.Has(key)) return {};
   ECPHORY_ASSIGN_OR_RETURN(const std::string text, file.GetString(key));
   ECPHORY_ASSIGN_OR_RETURN(const auto keys, ParseJsonKeys(text, key));
   FieldReader f(*keys);
-  ReadEmbeddedConfig(&f, config);
+  ReadEmbeddedConfig(&f, &numbers->config);
+  if (numbers->image_token_id < 0) {
+    f.Optional("image_token_id", &numbers->image_token_id);
+  }
   return f.status().ok() ? Status() : f.status().WithContext(key);
 }
 
@@ -159,7 +162,7 @@ Result<Numbers> ReadGgufNumbers(const GgufFile& file) {
   Numbers numbers;
   ReadGgufConfig(&f, &numbers.config);
   Status status = FinishNumbers(&f, "engram.layer_ids", &numbers);
-  if (status.ok()) status = ReadEmbedded(file, &numbers.config);
+  if (status.ok()) status = ReadEmbedded(file, &numbers);
   if (!status.ok()) return NamingFile(status, file.path());
   return numbers;
 }

@@ -89,6 +89,7 @@ void AddNumbers(const TableNumbers& numbers, GgufWriter* w) {
   w->AddUint64Array(kPrefix + "engram.multipliers", multipliers);
   w->AddUint32(kPrefix + "vocab_size",
                static_cast<uint32_t>(numbers.token_map.size()));
+  AddTokenId(kPrefix + "image_token_id", numbers.image_token_id, w);
   if (!numbers.tokenizer) return;
   AddTokenizerKeys(*numbers.tokenizer, w);
   AddTokenId("tokenizer.ggml.bos_token_id", numbers.tokenizer->bos_id(), w);

@@ -21,6 +21,7 @@ struct TableNumbers {
   uint32_t width = 0;              // values a row
   std::vector<int32_t> token_map;  // may be empty: none is stored
   int32_t pad_id = 0;              // a compressed id
+  int32_t image_token_id = -1;     // of dead positions; -1: not given
   std::optional<Tokenizer> tokenizer;
 };
 

@@ -93,6 +93,7 @@ Result<TableNumbers> NumbersOf(const std::string& config_path) {
       engram::MakeHasher(n.config, vocab, numbers.token_map, file));
   numbers.layout = hasher.layout();
   numbers.pad_id = hasher.pad_id();
+  numbers.image_token_id = n.image_token_id;
   return numbers;
 }
 
@@ -144,6 +145,7 @@ Status PackSource::OpenInput(const TableInput& input) {
   numbers_.width = set.source.config.head_dim;
   numbers_.token_map = hasher.token_map();
   numbers_.pad_id = hasher.pad_id();
+  numbers_.image_token_id = set.source.image_token_id;
   numbers_.tokenizer = set.source.tokenizer;
   tables_ = std::move(set.tables);
   return {};

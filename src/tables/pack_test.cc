@@ -110,6 +110,20 @@ TEST_F(PackTest, GgufOpensAsAMemoryOfItsOwn) {
   EXPECT_EQ(report->faults, 0u);
 }
 
+TEST_F(PackTest, TheImageTokenStaysKnown) {
+  const std::string path = source_ + "/config.json";
+  std::string config = ReadFile(path);
+  config.insert(1, "\"image_token_id\": 44, ");
+  WriteFile(path, config);
+  options_.output = directory_ / "out.gguf";
+  ASSERT_TRUE(PackTables(options_).ok());
+  EXPECT_EQ(engram::OpenSource(options_.output, {})->image_token_id, 44);
+  options_.input.path = options_.output;
+  options_.output = directory_ / "again.gguf";
+  ASSERT_TRUE(PackTables(options_).ok());
+  EXPECT_EQ(engram::OpenSource(options_.output, {})->image_token_id, 44);
+}
+
 TEST_F(PackTest, GgufAndRawRowsBecomeEachOther) {
   options_.input.path = directory_ / "expected.gguf";
   ASSERT_TRUE(PackTables(options_).ok());
