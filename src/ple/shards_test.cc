@@ -146,7 +146,7 @@ TEST(PleShards, AgreeWithTheModelsConfiguration) {
   const auto open = [](const std::string& config) {
     const TestDirectory directory;
     std::ofstream(directory / "config.json") << config;
-    return Open(directory, Table("BF16")).status();
+    return Open(directory, ShardsOf("BF16")).status();
   };
   EXPECT_TRUE(open("{}").ok());
   EXPECT_TRUE(open(R"({"eos_token_id": 9, "text_config": {"ngram_size": 3,
