@@ -43,6 +43,8 @@ def panel(x0, width, title, curves, low, high, ticks, last):
     for i, (name, colour, dash, points) in enumerate(curves):
         path = " ".join(f"{px(s):.1f},{py(v):.1f}" for s, v in points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-dasharray="{dash}"/>')
+    out.append(f'<rect x="{x0 + width - 184}" y="{TOP}" width="184" height="{18 * len(curves) + 8}" fill="white" fill-opacity="0.85"/>')
+    for i, (name, colour, dash, _) in enumerate(curves):
         y = TOP + 12 + 18 * i
         out.append(f'<line x1="{x0 + width - 178}" x2="{x0 + width - 152}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2" '
                    f'stroke-dasharray="{dash}"/><text x="{x0 + width - 146}" y="{y + 4}">{name}</text>')
