@@ -66,7 +66,7 @@ def main(out, *runs):
     svg = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {H}" font-family="sans-serif" font-size="12">',
            f'<rect width="{W}" height="{H}" fill="white"/>',
            panel(LEFT, width, "training loss, nats a token", left, 2.0, 5.0, (2, 2.5, 3, 3.5, 4, 4.5, 5), last),
-           panel(2 * LEFT + width + RIGHT, width, "held-out text, bits a byte", right, 1.1, 1.6, (1.1, 1.2, 1.3, 1.4, 1.5, 1.6), last), "</svg>"]
+           panel(2 * LEFT + width + RIGHT, width, "held-out text, bits a byte", right, 1.1, 1.8, (1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8), last), "</svg>"]
     with open(out, "w") as f:
         f.write("\n".join(svg) + "\n")
 
