@@ -3,7 +3,6 @@
 #include <array>
 #include <filesystem>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -14,7 +13,9 @@
 #include "format/json_keys.h"
 #include "format/safetensors.h"
 #include "io/file.h"
+#include "io/path.h"
 #include "text/gguf_tokenizer.h"
+#include "text/tokenizer_file.h"
 
 namespace ecphory::engram {
 
@@ -22,20 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Ull = unsigned long long;
-
-// Far above the tokenizer.json of any published model (about 10 MB).
-constexpr uint64_t kMaxTokenizerBytes = 256ull << 20;
-
-// Also true for a link to nothing: opening it then says what is missing.
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
-}
-
-bool IsDirectory(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
 
 // A path that was looked into: a directory, or a file with its header when it
 // is GGUF.
@@ -54,7 +41,7 @@ bool HasGgufMagic(const RandomAccessFile& file) {
 }
 
 Result<Opened> Look(const std::string& path) {
-  if (!Exists(path)) {
+  if (!PathExists(path)) {
     return NotFound("%s: no such file or directory", path.c_str());
   }
   Opened opened;
@@ -65,12 +52,6 @@ Result<Opened> Look(const std::string& path) {
   if (!HasGgufMagic(*opened.file)) return opened;
   ECPHORY_ASSIGN_OR_RETURN(opened.gguf, GgufFile::Parse(opened.file));
   return opened;
-}
-
-Result<Tokenizer> ReadTokenizerFile(const std::string& path) {
-  ECPHORY_ASSIGN_OR_RETURN(const std::string text,
-                           ReadWholeFile(path, kMaxTokenizerBytes));
-  return Tokenizer::FromJson(text, path);
 }
 
 // ---- numbers, tokenizer and map ----
@@ -86,7 +67,7 @@ Result<Numbers> ReadNumbers(const Opened& from) {
   if (from.gguf) return ReadGgufNumbers(*from.gguf);
   const std::string path =
       from.directory ? from.path + "/config.json" : from.path;
-  if (from.directory && !Exists(path)) {
+  if (from.directory && !PathExists(path)) {
     return NotFound(
         "%s: missing, expected a released directory (config.json, "
         "*.safetensors)",
@@ -99,7 +80,7 @@ Result<Numbers> ReadNumbers(const Opened& from) {
 
 bool MapIsStored(const Opened& from, const SourceOptions& options) {
   if (!options.token_map.empty() || from.gguf) return true;
-  return Exists(FolderOf(from) + "/token_map.npy");
+  return PathExists(FolderOf(from) + "/token_map.npy");
 }
 
 Status ReadTokenizer(const Opened& from, const SourceOptions& options,
@@ -114,7 +95,7 @@ Status ReadTokenizer(const Opened& from, const SourceOptions& options,
   const std::string path = options.tokenizer.empty()
                                ? FolderOf(from) + "/tokenizer.json"
                                : options.tokenizer;
-  if (options.tokenizer.empty() && !Exists(path)) return {};
+  if (options.tokenizer.empty() && !PathExists(path)) return {};
   ECPHORY_ASSIGN_OR_RETURN(source->tokenizer, ReadTokenizerFile(path));
   return {};
 }

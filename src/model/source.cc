@@ -1,39 +1,24 @@
 #include "model/source.h"
 
-#include <filesystem>
 #include <utility>
 
 #include "engram/source_numbers.h"
 #include "format/json_keys.h"
 #include "format/safetensors.h"
 #include "io/file.h"
+#include "io/path.h"
 #include "model/engram_source.h"
 #include "model/gguf_source.h"
 #include "model/names.h"
+#include "text/tokenizer_file.h"
 
 namespace ecphory {
 
 namespace {
 
-namespace fs = std::filesystem;
-
-// Far above the tokenizer.json of any published model (about 10 MB).
-constexpr uint64_t kMaxTokenizerBytes = 256ull << 20;
-
-// Also true for a link to nothing: opening it then says what is missing.
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
-}
-
-bool IsDirectory(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
 Result<ModelConfig> ReadConfig(const std::string& directory) {
   const std::string path = directory + "/config.json";
-  if (!Exists(path)) {
+  if (!PathExists(path)) {
     return NotFound(
         "%s: missing, expected a released-layout directory "
         "(config.json, *.safetensors) or a .gguf file",
@@ -46,11 +31,8 @@ Result<ModelConfig> ReadConfig(const std::string& directory) {
 
 Result<std::optional<Tokenizer>> ReadTokenizer(const std::string& directory) {
   const std::string path = directory + "/tokenizer.json";
-  if (!Exists(path)) return std::optional<Tokenizer>();
-  ECPHORY_ASSIGN_OR_RETURN(const std::string text,
-                           ReadWholeFile(path, kMaxTokenizerBytes));
-  ECPHORY_ASSIGN_OR_RETURN(Tokenizer tokenizer,
-                           Tokenizer::FromJson(text, path));
+  if (!PathExists(path)) return std::optional<Tokenizer>();
+  ECPHORY_ASSIGN_OR_RETURN(Tokenizer tokenizer, ReadTokenizerFile(path));
   return std::optional<Tokenizer>(std::move(tokenizer));
 }
 
@@ -95,7 +77,7 @@ const TensorInfo* ModelSource::Find(const std::string& released_name) const {
 }
 
 Result<ModelSource> OpenModelSource(const std::string& path) {
-  if (!Exists(path)) {
+  if (!PathExists(path)) {
     return NotFound("%s: no such file or directory", path.c_str());
   }
   ECPHORY_ASSIGN_OR_RETURN(ModelSource source, IsDirectory(path)

@@ -12,6 +12,7 @@
 #include "tables/row_scan.h"
 #include "tables/table_set.h"
 #include "tables/table_writer.h"
+#include "text/tokenizer_file.h"
 
 namespace ecphory::tables {
 
@@ -20,8 +21,6 @@ namespace {
 using engram::TableCodec;
 using engram::TableSource;
 using Ull = unsigned long long;
-
-constexpr uint64_t kMaxTokenizerBytes = uint64_t{256} << 20;
 
 bool IsSafetensors(const std::string& path) {
   return std::filesystem::path(path).extension() == ".safetensors";
@@ -77,10 +76,7 @@ Result<TableNumbers> NumbersOf(const std::string& config_path) {
   numbers.width = n.config.head_dim;
   const std::string tokenizer = folder + "/tokenizer.json";
   if (fs::exists(tokenizer, ignored)) {
-    ECPHORY_ASSIGN_OR_RETURN(const std::string json,
-                             ReadWholeFile(tokenizer, kMaxTokenizerBytes));
-    ECPHORY_ASSIGN_OR_RETURN(numbers.tokenizer,
-                             Tokenizer::FromJson(json, tokenizer));
+    ECPHORY_ASSIGN_OR_RETURN(numbers.tokenizer, ReadTokenizerFile(tokenizer));
   }
   ECPHORY_ASSIGN_OR_RETURN(
       numbers.token_map,

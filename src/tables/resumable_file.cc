@@ -12,6 +12,7 @@
 #include "io/errno_status.h"
 #include "io/file.h"
 #include "io/file_internal.h"
+#include "io/path.h"
 #include "tables/digest.h"
 #include "tables/file_writes.h"
 
@@ -23,11 +24,6 @@ namespace fs = std::filesystem;
 using Ull = unsigned long long;
 
 constexpr char kVerified[] = "verified";
-
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
-}
 
 // Bytes of the file that are on the disk already.
 uint64_t AllocatedBytes(int fd) {
@@ -78,7 +74,8 @@ Result<std::unique_ptr<ResumableFile>> ResumableFile::Open(
   file->partial_ = path + ".partial";
   file->journal_path_ = file->partial_ + ".journal";
   file->overwrite_ = options.overwrite;
-  if (Exists(path) && !Exists(file->partial_) && Exists(file->journal_path_)) {
+  if (PathExists(path) && !PathExists(file->partial_) &&
+      PathExists(file->journal_path_)) {
     // Killed between the last two steps, if this is our journal.
     auto journal = Journal::Open(file->journal_path_, options.signature);
     if (journal.ok() && !(*journal)->records().empty() &&
@@ -115,7 +112,7 @@ Status ResumableFile::OpenPartial() {
 }
 
 Status ResumableFile::OpenJournal(const std::string& signature, bool empty) {
-  if (!Exists(journal_path_)) {
+  if (!PathExists(journal_path_)) {
     if (!empty) {
       return InvalidArgument(
           "%s: exists and has no journal, so it is not ours to go on with; "

@@ -18,14 +18,13 @@
 #include "tables/table_set.h"
 #include "tables/table_writer.h"
 #include "text/token_map.h"
+#include "text/tokenizer_file.h"
 
 namespace ecphory::tables {
 
 namespace {
 
 using engram::TableCodec;
-
-constexpr uint64_t kMaxTokenizerBytes = uint64_t{256} << 20;
 
 // What each region of the plan is filled with.
 struct SynthPlan {
@@ -104,11 +103,8 @@ Status FillTokenMap(const SynthOptions& options, uint32_t pad_token_id,
     numbers->token_map.resize(spec->compressed_vocab_size);
     std::iota(numbers->token_map.begin(), numbers->token_map.end(), 0);
   } else {
-    ECPHORY_ASSIGN_OR_RETURN(
-        const std::string json,
-        ReadWholeFile(options.tokenizer, kMaxTokenizerBytes));
     ECPHORY_ASSIGN_OR_RETURN(numbers->tokenizer,
-                             Tokenizer::FromJson(json, options.tokenizer));
+                             ReadTokenizerFile(options.tokenizer));
     ECPHORY_ASSIGN_OR_RETURN(numbers->token_map,
                              BuildTokenMap(*numbers->tokenizer));
     const auto largest =

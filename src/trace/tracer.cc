@@ -10,21 +10,13 @@
 #include "io/output_path.h"
 #include "model/model_impl.h"
 #include "model/source.h"
+#include "text/tokenizer_file.h"
 #include "trace/addresses.h"
 #include "trace/gate_observer.h"
 
 namespace ecphory {
 
 namespace {
-
-// As large as a vocabulary of 10^6 tokens makes it.
-constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 28;
-
-Result<Tokenizer> ReadTokenizer(const std::string& path) {
-  ECPHORY_ASSIGN_OR_RETURN(const std::string json,
-                           ReadWholeFile(path, kMaxTokenizerBytes));
-  return Tokenizer::FromJson(json, path);
-}
 
 void AddPieces(const Tokenizer& tokenizer, EngramTrace* trace) {
   for (EngramTraceToken& token : trace->tokens) {
@@ -70,7 +62,8 @@ Result<std::unique_ptr<EngramTracer>> EngramTracer::Open(
     return InvalidArgument("%s: the model has no Engram memory", path.c_str());
   }
   if (!options.tokenizer.empty()) {
-    ECPHORY_ASSIGN_OR_RETURN(impl->tokenizer, ReadTokenizer(options.tokenizer));
+    ECPHORY_ASSIGN_OR_RETURN(impl->tokenizer,
+                             ReadTokenizerFile(options.tokenizer));
   }
   return std::unique_ptr<EngramTracer>(new EngramTracer(std::move(impl)));
 }
