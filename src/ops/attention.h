@@ -17,12 +17,14 @@ struct AttentionArgs {
   size_t heads = 0;
   size_t dim = 0;
   uint64_t first_position = 0;  // of token 0 of this chunk
-  // Raw rows: position p lies in ring row p % window_capacity. Token t attends
-  // max(0, p - window + 1) .. p, all present (capacity >= window + tokens - 1).
+  // Raw rows: position p lies in ring row p % window_capacity. The token at p
+  // attends max(window_begin, p - window + 1) .. p, all present (capacity >=
+  // window + tokens - 1).
   RowFormat window_format = RowFormat::kF32;
   const uint8_t* window_rows = nullptr;
   size_t window_capacity = 0;
-  size_t window = 0;  // W
+  size_t window = 0;          // W
+  uint64_t window_begin = 0;  // <= first_position; older rows are not there
   // Compressed rows; `selected` is null when the layer has none.
   RowFormat latent_format = RowFormat::kF32;
   const uint8_t* latent_rows = nullptr;

@@ -38,6 +38,7 @@ struct AttentionCase {
   size_t dim = 32;
   uint64_t first_position = 0;
   size_t window = 4;
+  uint64_t window_begin = 0;
   RowFormat window_format = RowFormat::kF32;
   RowFormat latent_format = RowFormat::kF32;
   size_t latents = 0;  // 0: no compressed entries at all
@@ -70,7 +71,8 @@ class AttentionTest : public OpTest {
     static std::vector<uint64_t> Window(const AttentionCase& c, size_t t) {
       std::vector<uint64_t> positions;
       const uint64_t last = c.first_position + t;
-      for (uint64_t back = 0; back < c.window && back <= last; ++back) {
+      for (uint64_t back = 0; back < c.window && back <= last - c.window_begin;
+           ++back) {
         positions.push_back(last - back);
       }
       return positions;
@@ -115,6 +117,7 @@ class AttentionTest : public OpTest {
             .window_rows = in.window.bytes.data(),
             .window_capacity = c.window + c.tokens - 1,
             .window = c.window,
+            .window_begin = c.window_begin,
             .latent_format = c.latent_format,
             .latent_rows = in.latent.bytes.data(),
             .selected = c.latents != 0 ? in.selected.data() : nullptr,
@@ -222,6 +225,24 @@ TEST_P(AttentionTest, WindowStartAndRing) {
                .window = window},
               1 + tokens % 3);
       }
+    }
+  }
+}
+
+// Rows that are not there are NaN in this test, whatever the window's length.
+TEST_P(AttentionTest, WindowsThatBeginLate) {
+  for (const uint64_t begin : {1, 20, 28, 29, 30}) {
+    for (const size_t tokens : {1, 2, 7, 40}) {
+      Check({.tokens = tokens,
+             .heads = 3,
+             .dim = 32,
+             .first_position = 30,
+             .window = 8,
+             .window_begin = begin,
+             .window_format = RowFormat::kFp8Block32,
+             .latents = 9,
+             .topk = 4},
+            1 + tokens % 3);
     }
   }
 }

@@ -13,12 +13,17 @@ namespace ecphory {
 
 namespace {
 
+// The oldest position that the token at `position` attends.
+uint64_t FirstOfWindow(const AttentionArgs& args, uint64_t position) {
+  const uint64_t first =
+      position >= args.window ? position - args.window + 1 : 0;
+  return std::max(first, args.window_begin);
+}
+
 // Window positions that the chunk reads: [first, first + count).
 struct WindowSpan {
   explicit WindowSpan(const AttentionArgs& args)
-      : first(args.first_position >= args.window
-                  ? args.first_position - args.window + 1
-                  : 0),
+      : first(FirstOfWindow(args, args.first_position)),
         count(args.first_position + args.tokens - first) {}
   uint64_t first;
   size_t count;
@@ -69,9 +74,8 @@ size_t ListRows(const AttentionArgs& args, const WindowSpan& span,
                 const float* window, const float* selected, size_t n_selected,
                 size_t token, const float** rows) {
   const uint64_t last = args.first_position + token;
-  const uint64_t first = last >= args.window ? last - args.window + 1 : 0;
   size_t count = 0;
-  for (uint64_t p = first; p <= last; ++p) {
+  for (uint64_t p = FirstOfWindow(args, last); p <= last; ++p) {
     rows[count++] = window + (p - span.first) * args.dim;
   }
   for (size_t i = 0; i < n_selected; ++i) {

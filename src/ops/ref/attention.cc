@@ -15,7 +15,8 @@ namespace {
 std::vector<float> GatherRows(const AttentionArgs& args, size_t t) {
   const uint64_t position = args.first_position + t;
   const uint64_t begin =
-      position + 1 > args.window ? position + 1 - args.window : 0;
+      std::max(args.window_begin,
+               position + 1 > args.window ? position + 1 - args.window : 0);
   const size_t window_bytes = RowBytes(args.window_format, args.dim);
   const size_t latent_bytes = RowBytes(args.latent_format, args.dim);
   std::vector<float> rows;
