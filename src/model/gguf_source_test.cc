@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "ecphory/convert.h"
+#include "model/stored_tensor.h"
 #include "model/test_models.h"
 #include "model/weights.h"
 
@@ -271,6 +272,63 @@ TEST_F(DamagedGguf, TableOfZerosIsRefused) {
   ASSERT_TRUE(tables.ok());
   ExpectHas(engram::Store::Open(*tables, {}).status().message(),
             "blk.3.engram_embd.weight");
+}
+
+// A tensor of zeros in a type, in place of the file's own.
+void AddZeros(const std::string& name, DType dtype,
+              const std::vector<uint64_t>& shape, GgufWriter* w) {
+  uint64_t values = 1;
+  for (const uint64_t extent : shape) values *= extent;
+  const Result<uint64_t> bytes = DTypeBytes(dtype, values);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().ToString();
+  const std::vector<uint8_t> zeros(*bytes);
+  const auto produce = [zeros](const GgufWriter::Sink& sink) {
+    return sink(zeros);
+  };
+  ASSERT_TRUE(w->AddTensor(name, dtype, shape, produce).ok());
+}
+
+TEST_F(DamagedGguf, MatricesOfSuperBlocksBindAloneAndStacked) {
+  for (const auto& [dtype, format, block_bytes] :
+       {std::tuple(DType::kQ4_K, WeightFormat::kQ4_K, 144u),
+        std::tuple(DType::kQ2_K, WeightFormat::kQ2_K, 84u),
+        std::tuple(DType::kIQ2_XXS, WeightFormat::kIQ2_XXS, 66u)}) {
+    const DType type = dtype;
+    const auto source = OpenModelSource(
+        Damage({.drop = {"output.weight", "blk.1.ffn_up_exps.weight"},
+                .add = [type](GgufWriter* w) {
+                  AddZeros("output.weight", type, {7, 512}, w);
+                  AddZeros("blk.1.ffn_up_exps.weight", type, {3, 5, 256}, w);
+                }}));
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    TensorSlot head;
+    head.name = "head";
+    head.role = TensorRole::kDense;
+    head.shape = {7, 512};
+    const auto one = FindMatrices(*source, head);
+    ASSERT_TRUE(one.ok()) << one.status().ToString();
+    EXPECT_EQ((*one)[0].format, format);
+    EXPECT_EQ((*one)[0].cols, 512u);
+    TensorSlot experts;
+    experts.name = "layers.1.ffn.experts.w3";
+    experts.role = TensorRole::kExperts;
+    experts.shape = {3, 5, 256};
+    const auto stack = FindMatrices(*source, experts);
+    ASSERT_TRUE(stack.ok()) << stack.status().ToString();
+    ASSERT_EQ(stack->size(), 3u);
+    EXPECT_EQ((*stack)[2].format, format);
+    EXPECT_EQ((*stack)[2].rows, 5u);
+    EXPECT_EQ((*stack)[2].data_offset, 2u * 5 * block_bytes);
+  }
+}
+
+TEST_F(DamagedGguf, TypesWithoutAKernelAreRefusedWithThoseThatHaveOne) {
+  const Edit edit = {.drop = {"output.weight"}, .add = [](GgufWriter* w) {
+                       AddZeros("output.weight", DType::kQ4_0, {7, 512}, w);
+                     }};
+  ExpectHas(OpenError(edit),
+            "'output.weight': found type Q4_0, expected F32, F16, BF16, Q8_0, "
+            "MXFP4, Q4_K, Q2_K, IQ2_XXS, F8_E4M3 or I8 (packed FP4)");
 }
 
 }  // namespace

@@ -41,6 +41,9 @@ std::optional<WeightFormat> SelfContainedFormat(DType dtype) {
     case DType::kBF16: return WeightFormat::kBF16;
     case DType::kQ8_0: return WeightFormat::kQ8_0;
     case DType::kMXFP4: return WeightFormat::kMXFP4;
+    case DType::kQ4_K: return WeightFormat::kQ4_K;
+    case DType::kQ2_K: return WeightFormat::kQ2_K;
+    case DType::kIQ2_XXS: return WeightFormat::kIQ2_XXS;
     default: return std::nullopt;
   }
 }
@@ -101,7 +104,8 @@ Result<StoredMatrix> FindMatrix(const ModelSource& source,
   }
   return UnreadableType(
       source, *matrix.data,
-      "F32, F16, BF16, Q8_0, MXFP4, F8_E4M3 or I8 (packed FP4)");
+      "F32, F16, BF16, Q8_0, MXFP4, Q4_K, Q2_K, IQ2_XXS, F8_E4M3 or I8 "
+      "(packed FP4)");
 }
 
 Result<std::vector<StoredMatrix>> SplitStack(const ModelSource& source,
@@ -109,7 +113,8 @@ Result<std::vector<StoredMatrix>> SplitStack(const ModelSource& source,
                                              const TensorSlot& slot) {
   const auto format = SelfContainedFormat(stack.dtype);
   if (!format) {
-    return UnreadableType(source, stack, "F32, F16, BF16, Q8_0 or MXFP4");
+    return UnreadableType(source, stack,
+                          "F32, F16, BF16, Q8_0, MXFP4, Q4_K, Q2_K or IQ2_XXS");
   }
   ECPHORY_RETURN_IF_ERROR(CheckShape(source, stack, slot.shape));
   std::vector<StoredMatrix> experts(slot.shape[0]);

@@ -110,7 +110,8 @@ TEST_P(ExpertsTest, EveryFormatAndShape) {
     for (const size_t dim : {32, 96}) {
       for (const size_t inner : {32, 160}) {
         for (const size_t tokens : {1, 2, 9}) {
-          ExpertsCase c(format, dim, inner, tokens, 5, 3, random);
+          ExpertsCase c(format, RowOf(format, dim), RowOf(format, inner),
+                        tokens, 5, 3, random);
           for (const float limit : {0.0f, 0.75f}) {
             c.args.swiglu_limit = limit;
             Check(c, 1 + tokens % 3);
@@ -238,7 +239,8 @@ TEST_P(ExpertsTest, RoundedOutputsAreSumsOfBf16Values) {
 TEST_P(ExpertsTest, ATokensBitsDependOnNothingElse) {
   Random random(32);
   for (const WeightFormat format : kWeightFormats) {
-    ExpertsCase c(format, 64, 32, 33, 7, 3, random);
+    ExpertsCase c(format, RowOf(format, 64), RowOf(format, 32), 33, 7, 3,
+                  random);
     c.args.round_bf16 = format == WeightFormat::kMXFP4;
     c.args.swiglu_limit = 2;
     ops().experts(c.args, Pool(1));

@@ -53,14 +53,16 @@ TEST_P(MatmulShapes, EveryFormatAndLength) {
     for (const size_t in : kDims) {
       if (HasRowsOf(format, in)) Check(format, 5, in, 3, 0);
     }
-    for (const size_t in : {64, 96, 160, 224}) Check(format, 5, in, 3, 0);
+    for (const size_t in : {64, 96, 160, 224, 768}) {
+      if (HasRowsOf(format, in)) Check(format, 5, in, 3, 0);
+    }
   }
 }
 
 TEST_P(MatmulShapes, EveryFormatAndRowCount) {
   for (const WeightFormat format : kWeightFormats) {
     for (const size_t out : {1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 67, 127}) {
-      Check(format, out, 64, 2, 0);
+      Check(format, out, RowOf(format, 64), 2, 0);
     }
   }
 }
@@ -69,7 +71,7 @@ TEST_P(MatmulShapes, EveryFormatAndTokenCount) {
   for (const WeightFormat format : kWeightFormats) {
     for (const size_t tokens :
          {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 65}) {
-      Check(format, 19, 96, tokens, 0);
+      Check(format, 19, RowOf(format, 96), tokens, 0);
     }
   }
 }
@@ -77,7 +79,7 @@ TEST_P(MatmulShapes, EveryFormatAndTokenCount) {
 TEST_P(MatmulShapes, ViewsKeepTheirTilePhase) {
   for (const WeightFormat format : kWeightFormats) {
     for (const size_t first_row : {1, 20, 31, 32, 45}) {
-      Check(format, 40, 64, 2, first_row);
+      Check(format, 40, RowOf(format, 64), 2, first_row);
     }
   }
   Check(WeightFormat::kFp8Tile32, 40, 45, 3, 20);
@@ -97,32 +99,32 @@ TEST_P(MatmulTest, LiteralCase) {
 }
 
 TEST_P(MatmulTest, StridesLeaveTheGapsAlone) {
-  constexpr size_t kIn = 64;
   constexpr size_t kOut = 19;
   constexpr size_t kTokens = 5;
-  constexpr size_t kXStride = kIn + 5;
   constexpr size_t kYStride = kOut + 3;
   Random random(5);
   for (const WeightFormat format : kWeightFormats) {
-    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random);
+    const size_t in = RowOf(format, 64);
+    const size_t x_stride = in + 5;
+    const PackedMatrix w = RandomMatrix(format, kOut, in, random);
     // The last row of either ends at the guard page.
-    GuardedArray<float> x((kTokens - 1) * kXStride + kIn);
+    GuardedArray<float> x((kTokens - 1) * x_stride + in);
     for (size_t t = 0; t < kTokens; ++t) {
-      for (size_t i = 0; i < kIn; ++i) x[t * kXStride + i] = random.Signed();
+      for (size_t i = 0; i < in; ++i) x[t * x_stride + i] = random.Signed();
     }
     GuardedArray<float> y((kTokens - 1) * kYStride + kOut);
     ops().matmul({.weight = w.view,
                   .x = x.data(),
                   .y = y.data(),
                   .tokens = kTokens,
-                  .x_stride = kXStride,
+                  .x_stride = x_stride,
                   .y_stride = kYStride},
                  Pool(2));
-    const auto expected = ExpectedProduct(w, x.data(), kTokens, kXStride);
+    const auto expected = ExpectedProduct(w, x.data(), kTokens, x_stride);
     for (size_t t = 0; t < kTokens; ++t) {
       const std::vector<Expected> row(expected.begin() + t * kOut,
                                       expected.begin() + (t + 1) * kOut);
-      EXPECT_TRUE(AllClose(row, y.data() + t * kYStride, SumBound(kIn)))
+      EXPECT_TRUE(AllClose(row, y.data() + t * kYStride, SumBound(in)))
           << WeightFormatName(format);
       for (size_t i = kOut; i < kYStride && t + 1 < kTokens; ++i) {
         EXPECT_TRUE(std::isnan(y[t * kYStride + i])) << "gap written";
@@ -132,13 +134,13 @@ TEST_P(MatmulTest, StridesLeaveTheGapsAlone) {
 }
 
 TEST_P(MatmulTest, ATokensBitsDependOnNothingElse) {
-  constexpr size_t kIn = 160;
   constexpr size_t kOut = 67;
   constexpr size_t kTokens = 33;
   Random random(6);
   for (const WeightFormat format : kWeightFormats) {
-    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random);
-    const GuardedArray<float> x = random.Array(kTokens * kIn);
+    const size_t in = RowOf(format, 160);
+    const PackedMatrix w = RandomMatrix(format, kOut, in, random);
+    const GuardedArray<float> x = random.Array(kTokens * in);
     GuardedArray<float> whole(kTokens * kOut);
     ops().matmul(
         {.weight = w.view, .x = x.data(), .y = whole.data(), .tokens = kTokens},
@@ -148,7 +150,7 @@ TEST_P(MatmulTest, ATokensBitsDependOnNothingElse) {
         GuardedArray<float> y(kTokens * kOut);
         for (size_t t = 0; t < kTokens; t += chunk) {
           ops().matmul({.weight = w.view,
-                        .x = x.data() + t * kIn,
+                        .x = x.data() + t * in,
                         .y = y.data() + t * kOut,
                         .tokens = std::min(chunk, kTokens - t)},
                        Pool(threads));

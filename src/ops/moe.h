@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ecphory/config.h"
+#include "ops/matmul.h"
 #include "tensor/matrix.h"
 
 namespace ecphory {
@@ -49,7 +50,9 @@ struct ExpertsArgs {
   float swiglu_limit = 0;
   bool round_bf16 = false;  // round g, u, silu(g)*u*w and w2's output
   bool accumulate = false;  // y += instead of y =
-  float* y = nullptr;       // [tokens, dim]
+  // Of all three projections: kBF16 needs bf16 values in x, and `round_bf16`.
+  MatmulInput input = MatmulInput::kF32;
+  float* y = nullptr;  // [tokens, dim]
 };
 
 }  // namespace ecphory

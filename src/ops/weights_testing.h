@@ -12,18 +12,20 @@
 namespace ecphory {
 
 inline constexpr WeightFormat kWeightFormats[] = {
-    WeightFormat::kF32,     WeightFormat::kF16,   WeightFormat::kBF16,
-    WeightFormat::kQ8_0,    WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
+    WeightFormat::kF32,     WeightFormat::kF16,     WeightFormat::kBF16,
+    WeightFormat::kQ8_0,    WeightFormat::kMXFP4,   WeightFormat::kQ4_K,
+    WeightFormat::kQ2_K,    WeightFormat::kIQ2_XXS, WeightFormat::kFp8Tile32,
     WeightFormat::kFp4Row32};
 
 // Whether rows of `cols` values exist in the format.
 inline bool HasRowsOf(WeightFormat format, size_t cols) {
-  switch (format) {
-    case WeightFormat::kQ8_0:
-    case WeightFormat::kMXFP4:
-    case WeightFormat::kFp4Row32: return cols % 32 == 0;
-    default: return true;
-  }
+  return cols % BlockValues(format) == 0;
+}
+
+// The shortest row of the format that has `cols` values or more.
+inline size_t RowOf(WeightFormat format, size_t cols) {
+  const size_t block = BlockValues(format);
+  return (cols + block - 1) / block * block;
 }
 
 // A matrix in a packed format with its bytes and its exact fp32 values.
@@ -34,9 +36,36 @@ struct PackedMatrix {
   std::vector<float> values;  // [rows, cols] of the view
 };
 
+// Random bytes but for the f16 scales: a row of blocks of 256.
+inline void FillSuperBlocks(WeightFormat format, size_t cols, Random& random,
+                            uint8_t* row) {
+  const auto scale = [&](uint8_t* p, float low, float high) {
+    const uint16_t code = F32ToF16(random.Uniform(low, high));
+    std::memcpy(p, &code, sizeof(code));
+  };
+  Matrix one{.format = format, .rows = 1, .cols = 256};
+  for (size_t c = 0; c < cols; c += 256, row += one.row_bytes()) {
+    for (size_t i = 0; i < one.row_bytes(); ++i) {
+      row[i] = static_cast<uint8_t>(random.Below(256));
+    }
+    if (format == WeightFormat::kIQ2_XXS) {
+      scale(row, 0.005f, 0.01f);  // times at most 15.5 / 4 * 43
+      continue;
+    }
+    const bool q4 = format == WeightFormat::kQ4_K;
+    uint8_t* const d = row + (q4 ? 0 : 80);
+    scale(d, q4 ? 0.001f : 0.02f, q4 ? 0.003f : 0.04f);
+    scale(d + 2, q4 ? 0.01f : 0.02f, q4 ? 0.02f : 0.05f);
+  }
+}
+
 // One row of random codes whose values are of magnitude about 1.
 inline void FillPackedRow(WeightFormat format, size_t cols, Random& random,
                           uint8_t* row) {
+  if (BlockValues(format) == 256) {
+    FillSuperBlocks(format, cols, random, row);
+    return;
+  }
   const auto store_u16 = [](uint8_t* p, uint16_t value) {
     std::memcpy(p, &value, sizeof(value));
   };
@@ -75,6 +104,7 @@ inline void FillPackedRow(WeightFormat format, size_t cols, Random& random,
       case WeightFormat::kFp4Row32:
         if (c % 2 == 0) row[c / 2] = byte();
         break;
+      default: break;
     }
   }
 }

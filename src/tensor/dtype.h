@@ -25,11 +25,11 @@ enum class DType : uint8_t {
   kBool,
   kQ8_0,   // ggml: f16 d, int8 q[32]
   kMXFP4,  // ggml: e8m0, then 16 bytes; low nibbles are elements 0..15
-  kQ4_0,
+  kQ4_0,   // ggml: of Engram tables only, as is the next
   kQ4_1,
-  kQ4_K,
+  kQ4_K,  // ggml, as are the next two: tensor/super_blocks.h
   kQ2_K,
-  kIQ2_XXS,  // known sizes, no kernels yet
+  kIQ2_XXS,
 };
 
 struct DTypeInfo {

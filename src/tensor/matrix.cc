@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "tensor/float_codec.h"
+#include "tensor/super_blocks.h"
 
 namespace ecphory {
 
@@ -13,8 +14,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "files are little-endian and are read as they lie");
 
-constexpr size_t kBlock = 32;            // values per scale in every format
-constexpr size_t kQ8Bytes = 2 + kBlock;  // f16 scale, int8 codes
+constexpr size_t kBlock = 32;                   // values per scale
+constexpr size_t kQ8Bytes = 2 + kBlock;         // f16 scale, int8 codes
 constexpr size_t kMxfp4Bytes = 1 + kBlock / 2;  // e8m0 scale, e2m1 codes
 
 uint16_t LoadU16(const uint8_t* p) {
@@ -70,10 +71,29 @@ const char* WeightFormatName(WeightFormat format) {
     case WeightFormat::kBF16: return "BF16";
     case WeightFormat::kQ8_0: return "Q8_0";
     case WeightFormat::kMXFP4: return "MXFP4";
+    case WeightFormat::kQ4_K: return "Q4_K";
+    case WeightFormat::kQ2_K: return "Q2_K";
+    case WeightFormat::kIQ2_XXS: return "IQ2_XXS";
     case WeightFormat::kFp8Tile32: return "FP8 32x32";
     case WeightFormat::kFp4Row32: return "FP4 1x32";
   }
   return "unknown";
+}
+
+size_t BlockValues(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+    case WeightFormat::kF16:
+    case WeightFormat::kBF16:
+    case WeightFormat::kFp8Tile32: return 1;
+    case WeightFormat::kQ8_0:
+    case WeightFormat::kMXFP4:
+    case WeightFormat::kFp4Row32: return kBlock;
+    case WeightFormat::kQ4_K:
+    case WeightFormat::kQ2_K:
+    case WeightFormat::kIQ2_XXS: return kSuperBlock;
+  }
+  return 1;
 }
 
 size_t Matrix::row_bytes() const {
@@ -83,6 +103,10 @@ size_t Matrix::row_bytes() const {
     case WeightFormat::kBF16: return cols * 2;
     case WeightFormat::kQ8_0: return cols / kBlock * kQ8Bytes;
     case WeightFormat::kMXFP4: return cols / kBlock * kMxfp4Bytes;
+    case WeightFormat::kQ4_K: return cols / kSuperBlock * sizeof(Q4KBlock);
+    case WeightFormat::kQ2_K: return cols / kSuperBlock * sizeof(Q2KBlock);
+    case WeightFormat::kIQ2_XXS:
+      return cols / kSuperBlock * sizeof(Iq2xxsBlock);
     case WeightFormat::kFp8Tile32: return cols;
     case WeightFormat::kFp4Row32: return cols / 2;
   }
@@ -105,6 +129,9 @@ void DequantizeRow(const Matrix& matrix, size_t row, float* out) {
       return;
     case WeightFormat::kQ8_0: DequantizeQ8(in, cols, out); return;
     case WeightFormat::kMXFP4: DequantizeMxfp4(in, cols, out); return;
+    case WeightFormat::kQ4_K: DequantizeQ4K(in, cols, out); return;
+    case WeightFormat::kQ2_K: DequantizeQ2K(in, cols, out); return;
+    case WeightFormat::kIQ2_XXS: DequantizeIq2xxs(in, cols, out); return;
     case WeightFormat::kFp8Tile32:
       DequantizeFp8Tile(in, matrix.scales + stored_row / kBlock * tiles, cols,
                         out);

@@ -123,15 +123,16 @@ TEST(Matrix, Fp8TilesMayBePartialAndViewsKeepTheirPhase) {
 
 TEST(Matrix, ViewsOfEveryFormatSelectTheSameRows) {
   const size_t rows = 7;
-  const size_t cols = 64;
+  const size_t cols = 256;
   std::vector<uint8_t> data(rows * cols * 4);
   for (size_t i = 0; i < data.size(); ++i) {
     data[i] = static_cast<uint8_t>(i * 37 % 61);  // no NaN in any format
   }
-  const std::vector<uint8_t> scales(rows * 2, 127);
+  const std::vector<uint8_t> scales(rows * cols / 32, 127);
   for (const WeightFormat format :
        {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16,
-        WeightFormat::kQ8_0, WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
+        WeightFormat::kQ8_0, WeightFormat::kMXFP4, WeightFormat::kQ4_K,
+        WeightFormat::kQ2_K, WeightFormat::kIQ2_XXS, WeightFormat::kFp8Tile32,
         WeightFormat::kFp4Row32}) {
     const Matrix whole{.format = format,
                        .rows = rows,

@@ -42,6 +42,9 @@ void MatmulRowsFp8Tile32(const Matrix&, const TokenRows&, size_t, size_t,
                          float*);
 void MatmulRowsFp4Row32(const Matrix&, const TokenRows&, size_t, size_t,
                         float*);
+// Of any format: rows are unpacked by DequantizeRow().
+void MatmulRowsUnpacked(const Matrix&, const TokenRows&, size_t, size_t,
+                        float*);
 
 // Whole vectors, plus one, so that rows of a power of two in length do not all
 // fall into the same cache sets.
