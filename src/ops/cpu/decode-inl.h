@@ -83,6 +83,50 @@ HWY_INLINE VF DecodeE4M3(const uint8_t* p) {
                  hn::Set(kF, 256.0f));
 }
 
+// The same without the NaN codes, in units of 2^-8 (kE4M3HalfUnit): a scale
+// that is multiplied anyway takes up the 2^8.
+constexpr float kE4M3HalfUnit = 256.0f;
+HWY_INLINE VF DecodeFiniteE4M3(const uint8_t* p) {
+  if constexpr (!kNativeF16) {
+    float values[kLanes];
+    for (size_t i = 0; i < kLanes; ++i) {
+      values[i] = E4M3ToF32(p[i]) / kE4M3HalfUnit;
+    }
+    return Load(values);
+  }
+  const hn::Rebind<int8_t, DF> d8;
+  const hn::Rebind<int16_t, DF> d16;
+  const hn::Rebind<hwy::float16_t, DF> df16;
+  const auto code =
+      hn::PromoteTo(d16, hn::LoadU(d8, reinterpret_cast<const int8_t*>(p)));
+  // The sign fills bits 7 and up; bit 14, the exponent's highest, is cleared.
+  const auto bits = hn::And(hn::ShiftLeft<7>(code),
+                            hn::Set(d16, static_cast<int16_t>(0xbfff)));
+  return hn::PromoteTo(kF, hn::BitCast(df16, bits));
+}
+
+// Whether a NaN code, 0x7f or 0xff, was among those looked at, 32 at a time:
+// only then does adding 1 change bit 7.
+class E4M3NanDetector {
+ public:
+  HWY_INLINE E4M3NanDetector() : changed_(hn::Zero(kBytes)) {}
+  HWY_INLINE void Look(const uint8_t* p) {
+    for (size_t i = 0; i < 32; i += hn::MaxLanes(kBytes)) {
+      const auto codes = hn::LoadU(kBytes, p + i);
+      const auto next = hn::Add(codes, hn::Set(kBytes, uint8_t{1}));
+      changed_ = hn::Or(changed_, hn::Xor(codes, next));
+    }
+  }
+  HWY_INLINE bool found() const {
+    const hn::RebindToSigned<decltype(kBytes)> d;
+    return !hn::AllFalse(d, hn::Lt(hn::BitCast(d, changed_), hn::Zero(d)));
+  }
+
+ private:
+  static constexpr hn::CappedTag<uint8_t, 32> kBytes{};
+  hn::Vec<hn::CappedTag<uint8_t, 32>> changed_;
+};
+
 // 32 e2m1 codes as integers in units of 1/2, in the order of the elements.
 enum class NibbleOrder {
   kPairs,  // low nibble = even element, high nibble = the next
@@ -127,6 +171,37 @@ HWY_INLINE void DecodeE2M1Block(const uint8_t* p, float scale, VF* out) {
     out[v] = hn::Mul(DecodeI8(twice + v * kLanes), half_scale);
   }
 }
+
+// sink(i, w) with w the values at the places i ... of the 32 at p times
+// `scale`, in the order that the target finds quickest: kE2M1InTable gives all
+// low nibbles before the high ones whatever kOrder is.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// A vector holds what each of the 16 codes stands for, scaled; one permutation
+// looks up 16. It ignores the bits above a code.
+constexpr bool kE2M1InTable = true;
+template <NibbleOrder kOrder, class Sink>
+HWY_INLINE void DecodeE2M1(const uint8_t* p, float scale, const Sink& sink) {
+  alignas(64) static constexpr float kValues[16] = {
+      0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+      -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  const hn::Rebind<uint8_t, DF> d8;
+  const hn::RebindToUnsigned<DF> d32;
+  const VF table = hn::Mul(hn::Load(kF, kValues), hn::Set(kF, scale));
+  const auto codes = hn::PromoteTo(d32, hn::LoadU(d8, p));
+  const auto high = hn::ShiftRight<4>(codes);
+  sink(0, VF{_mm512_permutexvar_ps(codes.raw, table.raw)});
+  sink(16, VF{_mm512_permutexvar_ps(high.raw, table.raw)});
+}
+#else
+constexpr bool kE2M1InTable = false;
+template <NibbleOrder kOrder, class Sink>
+HWY_INLINE void DecodeE2M1(const uint8_t* p, float scale, const Sink& sink) {
+  VF w[kBlockVectors];
+  DecodeE2M1Block<kOrder>(p, scale, w);
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kBlockVectors; ++v) sink(v * kLanes, w[v]);
+}
+#endif
 
 HWY_INLINE void DecodeE4M3Block(const uint8_t* p, float scale, VF* out) {
   const VF scale_v = hn::Set(kF, scale);

@@ -4,9 +4,8 @@
 // One token: bound by reading W, so weights go from codes to products in
 // registers, 4 rows at a time. Several tokens: bound by multiply-adds, so 4
 // rows are unpacked once into an L1 panel and multiplied with every token. Both
-// add up in DotBlock's order. A format's Decoder gives 32 values at a time:
-//   Decoder(const Matrix&, size_t row);
-//   void Block(size_t block, VF out[kBlockVectors]) const;
+// take a row's values in the lane order of its WeightDecoder, with x packed
+// alike, and add up in DotBlock's order.
 #if defined(ECPHORY_OPS_CPU_MATMUL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ECPHORY_OPS_CPU_MATMUL_INL_H_
 #undef ECPHORY_OPS_CPU_MATMUL_INL_H_
@@ -16,10 +15,10 @@
 
 #include <algorithm>
 
-#include "ops/cpu/code_tables.h"
-#include "ops/cpu/decode-inl.h"
 #include "ops/cpu/dot-inl.h"
 #include "ops/cpu/matmul_rows.h"
+#include "ops/cpu/scratch.h"
+#include "ops/cpu/weight_decoder-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
@@ -44,48 +43,49 @@ struct RowGroup {
   size_t count;
 };
 
+// A sink that multiplies a block with x and adds the products up.
+struct ProductSink {
+  HWY_INLINE void operator()(size_t i, VF w) const {
+    sum = hn::MulAdd(w, Load(x + i), sum);
+  }
+  const float* HWY_RESTRICT x;
+  VF& sum;
+};
+
+// False when a row was not decoded exactly: then y is not to be used.
 template <class Decoder>
-HWY_INLINE void MultiplyOneToken(const Matrix& weight, const RowGroup& group,
+HWY_INLINE bool MultiplyOneToken(const Matrix& weight, const RowGroup& group,
                                  const float* HWY_RESTRICT x, float* y) {
-  const Decoder row0(weight, group.row(0));
-  const Decoder row1(weight, group.row(1));
-  const Decoder row2(weight, group.row(2));
-  const Decoder row3(weight, group.row(3));
-  VF acc0 = hn::Zero(kF), acc1 = acc0, acc2 = acc0, acc3 = acc0;
-  const size_t blocks = weight.cols / 32;
-  for (size_t b = 0; b < blocks; ++b, x += 32) {
-    VF w0[kBlockVectors], w1[kBlockVectors];
-    VF w2[kBlockVectors], w3[kBlockVectors];
-    row0.Block(b, w0);
-    row1.Block(b, w1);
-    row2.Block(b, w2);
-    row3.Block(b, w3);
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kBlockVectors; ++v) {
-      const VF xv = Load(x + v * kLanes);
-      acc0 = hn::MulAdd(w0[v], xv, acc0);
-      acc1 = hn::MulAdd(w1[v], xv, acc1);
-      acc2 = hn::MulAdd(w2[v], xv, acc2);
-      acc3 = hn::MulAdd(w3[v], xv, acc3);
-    }
+  Decoder row0(weight, group.row(0));
+  Decoder row1(weight, group.row(1));
+  Decoder row2(weight, group.row(2));
+  Decoder row3(weight, group.row(3));
+  VF sum0 = hn::Zero(kF), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  const size_t blocks = weight.cols / Decoder::kBlock;
+  for (size_t b = 0; b < blocks; ++b, x += Decoder::kBlock) {
+    row0.Block(b, ProductSink{x, sum0});
+    row1.Block(b, ProductSink{x, sum1});
+    row2.Block(b, ProductSink{x, sum2});
+    row3.Block(b, ProductSink{x, sum3});
   }
   float sums[kRowBlock];
-  StoreSums4(acc0, acc1, acc2, acc3, sums);
+  StoreSums4(sum0, sum1, sum2, sum3, sums);
   group.StoreSums(sums, y);
+  return row0.exact() && row1.exact() && row2.exact() && row3.exact();
 }
 
+// Row `row` in its lane order, rows of any length.
 template <class Decoder>
 HWY_INLINE void UnpackRow(const Matrix& weight, size_t row, float* out) {
-  const Decoder decoder(weight, row);
-  const size_t blocks = weight.cols / 32;
-  for (size_t b = 0; b < blocks; ++b) {
-    VF w[kBlockVectors];
-    decoder.Block(b, w);
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kBlockVectors; ++v) {
-      Store(w[v], out + b * 32 + v * kLanes);
+  if (WholeBlocks<Decoder>(weight.cols)) {
+    Decoder decoder(weight, row);
+    const size_t blocks = weight.cols / Decoder::kBlock;
+    for (size_t b = 0; b < blocks; ++b) {
+      decoder.Block(b, StoreSink{out + b * Decoder::kBlock});
     }
+    if (decoder.exact()) return;
   }
+  DequantizeRow(weight, row, out);
 }
 
 HWY_INLINE void MultiplyPanel(const RowGroup& group, const TokenRows& tokens,
@@ -103,27 +103,45 @@ HWY_INLINE void MultiplyPanel(const RowGroup& group, const TokenRows& tokens,
   }
 }
 
-// Only F32, F16, BF16 and FP8 rows can be other than whole blocks of 32; such
-// odd shapes take the plain decoder.
+template <class Decoder>
+HWY_INLINE void MultiplyTokens(const Matrix& weight, const RowGroup& group,
+                               const TokenRows& tokens, float* panel) {
+  for (size_t r = 0; r < kRowBlock; ++r) {
+    UnpackRow<Decoder>(weight, group.row(r),
+                       panel + r * PanelStride(weight.cols));
+  }
+  MultiplyPanel(group, tokens, weight.cols, panel);
+}
+
+// `x[t]` with every token in the format's lane order, in this thread's scratch.
+template <class Decoder>
+HWY_INLINE void PackTokens(const Matrix& weight, const TokenRows& tokens,
+                           const float** x) {
+  struct Packed;
+  const size_t cols = weight.cols;
+  float* const packed = Decoder::kOrder == LaneOrder::kNatural
+                            ? nullptr
+                            : ThreadScratch<Packed>(tokens.tokens * cols);
+  for (size_t t = 0; t < tokens.tokens; ++t) {
+    x[t] = PackX<Decoder::kOrder>(tokens.x[t], cols, packed + t * cols);
+  }
+}
+
 template <class Decoder>
 HWY_INLINE void MatmulRowRange(const Matrix& weight, const TokenRows& tokens,
                                size_t begin, size_t end, float* panel) {
-  const bool whole_blocks = weight.cols % 32 == 0;
+  const float* x[kMatmulTokenBlock];
+  PackTokens<Decoder>(weight, tokens, x);
+  const TokenRows packed{x, tokens.y, tokens.tokens};
+  const bool in_registers =
+      WholeBlocks<Decoder>(weight.cols) && tokens.tokens == 1;
   for (size_t row = begin; row < end; row += kRowBlock) {
     const RowGroup group(row, end);
-    if (whole_blocks && tokens.tokens == 1) {
-      MultiplyOneToken<Decoder>(weight, group, tokens.x[0], tokens.y[0]);
+    if (in_registers &&
+        MultiplyOneToken<Decoder>(weight, group, x[0], tokens.y[0])) {
       continue;
     }
-    for (size_t r = 0; r < kRowBlock; ++r) {
-      float* const out = panel + r * PanelStride(weight.cols);
-      if (whole_blocks) {
-        UnpackRow<Decoder>(weight, group.row(r), out);
-      } else {
-        DequantizeRow(weight, group.row(r), out);
-      }
-    }
-    MultiplyPanel(group, tokens, weight.cols, panel);
+    MultiplyTokens<Decoder>(weight, group, packed, panel);
   }
 }
 

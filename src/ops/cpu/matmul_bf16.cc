@@ -10,21 +10,10 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-struct Decoder {
-  Decoder(const Matrix& weight, size_t row)
-      : values(weight.data + (weight.first_row + row) * weight.row_bytes()) {}
-  HWY_INLINE void Block(size_t block, VF* out) const {
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kBlockVectors; ++v) {
-      out[v] = DecodeBf16(values + 2 * (block * 32 + v * kLanes));
-    }
-  }
-  const uint8_t* values;
-};
-
 void Rows(const Matrix& weight, const TokenRows& tokens, size_t begin,
           size_t end, float* panel) {
-  MatmulRowRange<Decoder>(weight, tokens, begin, end, panel);
+  MatmulRowRange<WeightDecoder<WeightFormat::kBF16>>(weight, tokens, begin, end,
+                                                     panel);
 }
 
 }  // namespace

@@ -10,24 +10,10 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// e2m1 codes, an e8m0 scale per 32 columns of a row.
-struct Decoder {
-  Decoder(const Matrix& weight, size_t row)
-      : codes(weight.data + (weight.first_row + row) * (weight.cols / 2)),
-        scales(weight.scales + (weight.first_row + row) * (weight.cols / 32)),
-        tables(GetCodeTables()) {}
-  HWY_INLINE void Block(size_t block, VF* out) const {
-    DecodeE2M1Block<NibbleOrder::kPairs>(codes + block * 16,
-                                         tables.e8m0[scales[block]], out);
-  }
-  const uint8_t* codes;
-  const uint8_t* scales;
-  const CodeTables& tables;
-};
-
 void Rows(const Matrix& weight, const TokenRows& tokens, size_t begin,
           size_t end, float* panel) {
-  MatmulRowRange<Decoder>(weight, tokens, begin, end, panel);
+  MatmulRowRange<WeightDecoder<WeightFormat::kFp4Row32>>(weight, tokens, begin,
+                                                         end, panel);
 }
 
 }  // namespace

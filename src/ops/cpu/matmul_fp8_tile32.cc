@@ -10,24 +10,10 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// e4m3 codes, an e8m0 scale per tile of 32x32.
-struct Decoder {
-  Decoder(const Matrix& weight, size_t row)
-      : codes(weight.data + (weight.first_row + row) * weight.cols),
-        scales(weight.scales +
-               (weight.first_row + row) / 32 * (weight.cols / 32)),
-        tables(GetCodeTables()) {}
-  HWY_INLINE void Block(size_t block, VF* out) const {
-    DecodeE4M3Block(codes + block * 32, tables.e8m0[scales[block]], out);
-  }
-  const uint8_t* codes;
-  const uint8_t* scales;
-  const CodeTables& tables;
-};
-
 void Rows(const Matrix& weight, const TokenRows& tokens, size_t begin,
           size_t end, float* panel) {
-  MatmulRowRange<Decoder>(weight, tokens, begin, end, panel);
+  MatmulRowRange<WeightDecoder<WeightFormat::kFp8Tile32>>(weight, tokens, begin,
+                                                          end, panel);
 }
 
 }  // namespace

@@ -10,25 +10,10 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Blocks of an f16 scale and 32 int8.
-struct Decoder {
-  Decoder(const Matrix& weight, size_t row)
-      : blocks(weight.data + (weight.first_row + row) * weight.row_bytes()) {}
-  HWY_INLINE void Block(size_t block, VF* out) const {
-    const uint8_t* p = blocks + block * 34;
-    const int8_t* codes = reinterpret_cast<const int8_t*>(p + 2);
-    const VF scale = hn::Set(kF, DecodeOneF16(p));
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kBlockVectors; ++v) {
-      out[v] = hn::Mul(DecodeI8(codes + v * kLanes), scale);
-    }
-  }
-  const uint8_t* blocks;
-};
-
 void Rows(const Matrix& weight, const TokenRows& tokens, size_t begin,
           size_t end, float* panel) {
-  MatmulRowRange<Decoder>(weight, tokens, begin, end, panel);
+  MatmulRowRange<WeightDecoder<WeightFormat::kQ8_0>>(weight, tokens, begin, end,
+                                                     panel);
 }
 
 }  // namespace

@@ -1,5 +1,14 @@
 // The matmul kernel of one range of rows, for operators that multiply: matmul,
 // experts, hyper-connection mixing.
+//
+// What makes a result the same bits however it is computed, in registers for
+// one token or from unpacked panels for many:
+// - a weight is exactly DequantizeRow's, multiplied by fused multiply-adds;
+// - a pair (row, token) has one vector of sums, which takes the vectors of the
+//   row in ascending order; StoreSums4 adds up its lanes;
+// - values lie in vectors in the lane order of the format's WeightDecoder
+//   (weight_decoder-inl.h). Unpacked rows keep it, and x is packed alike
+//   (PackX): once a call and thread, which costs as much as a row.
 #pragma once
 
 #include <cstddef>
