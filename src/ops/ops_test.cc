@@ -34,25 +34,26 @@ TEST_P(OpsTest, TheNamedBackendRuns) {
 }
 
 TEST_P(OpsTest, EveryWeightFormatReachesEveryOperatorThatReadsWeights) {
+  constexpr size_t kDim = 256;  // whole blocks in every format
   Random random(1);
   for (const WeightFormat format : kWeightFormats) {
-    const PackedMatrix w = RandomMatrix(format, 32, 32, random);
-    const GuardedArray<float> x = random.Array(32);
+    const PackedMatrix w = RandomMatrix(format, kDim, kDim, random);
+    const GuardedArray<float> x = random.Array(kDim);
 
-    GuardedArray<float> y(32);
+    GuardedArray<float> y(kDim);
     ops().matmul({.weight = w.view, .x = x.data(), .y = y.data(), .tokens = 1},
                  Pool(1));
     for (float value : y) EXPECT_TRUE(std::isfinite(value));
 
     const int32_t token = 31;
-    GuardedArray<float> h(2 * 32);
+    GuardedArray<float> h(2 * kDim);
     ops().embed({.table = w.view,
                  .tokens = &token,
                  .n_tokens = 1,
                  .streams = 2,
                  .h = h.data()},
                 Pool(1));
-    EXPECT_EQ(w.values[31 * 32 + 5], h[32 + 5]) << WeightFormatName(format);
+    EXPECT_EQ(w.values[31 * kDim + 5], h[kDim + 5]) << WeightFormatName(format);
 
     const Expert expert{w.view, w.view, w.view};
     const int32_t id = 0;
@@ -60,7 +61,7 @@ TEST_P(OpsTest, EveryWeightFormatReachesEveryOperatorThatReadsWeights) {
     y.Poison();
     ops().experts({.x = x.data(),
                    .tokens = 1,
-                   .dim = 32,
+                   .dim = kDim,
                    .experts = &expert,
                    .n_experts = 1,
                    .ids = &id,
