@@ -216,29 +216,33 @@ void Experts(benchmark::State& state, size_t threads, WeightFormat format,
          static_cast<double>(used * 3 * w1.bytes()));
 }
 
-void HcMix(benchmark::State& state, size_t threads, size_t tokens) {
+void HcSplit(benchmark::State& state, size_t threads, size_t tokens) {
   constexpr size_t kWidth = (2 + kStreams) * kStreams;
   Weights fn(WeightFormat::kF32, kWidth, kStreams * kHidden);
-  const std::vector<float> h = RandomFloats(tokens * kStreams * kHidden);
+  std::vector<float> h = RandomFloats(tokens * kStreams * kHidden);
+  std::vector<float> x(tokens * kHidden);
+  const std::vector<float> norm = RandomFloats(kHidden);
   const std::vector<float> scale = RandomFloats(3);
   const std::vector<float> base = RandomFloats(kWidth);
   std::vector<float> pre(tokens * kStreams), post(tokens * kStreams);
   std::vector<float> comb(tokens * kStreams * kStreams);
   for (auto _ : state) {
-    CpuOps().hc_mix({.h = h.data(),
-                     .fn = fn.Next(),
-                     .scale = scale.data(),
-                     .base = base.data(),
-                     .tokens = tokens,
-                     .streams = kStreams,
-                     .dim = kHidden,
-                     .norm_eps = 1e-6f,
-                     .hc_eps = 1e-6f,
-                     .sinkhorn_iters = 20,
-                     .pre = pre.data(),
-                     .post = post.data(),
-                     .comb = comb.data()},
-                    Pool(threads));
+    CpuOps().hc_split({.h = h.data(),
+                       .fn = fn.Next(),
+                       .scale = scale.data(),
+                       .base = base.data(),
+                       .tokens = tokens,
+                       .streams = kStreams,
+                       .dim = kHidden,
+                       .norm_eps = 1e-6f,
+                       .hc_eps = 1e-6f,
+                       .sinkhorn_iters = 20,
+                       .norm_weight = norm.data(),
+                       .pre = pre.data(),
+                       .post = post.data(),
+                       .comb = comb.data(),
+                       .x = x.data()},
+                      Pool(threads));
   }
   Report(state, threads,
          static_cast<double>(tokens * kWidth * kStreams * kHidden),
@@ -487,8 +491,8 @@ void RegisterOthers() {
                  Experts(state, threads, format, tokens);
                });
     }
-    Register("hc_mix" + suffix, [=](State& state, size_t threads) {
-      HcMix(state, threads, tokens);
+    Register("hc_split" + suffix, [=](State& state, size_t threads) {
+      HcSplit(state, threads, tokens);
     });
     Register("hc_expand" + suffix, [=](State& state, size_t threads) {
       HcExpand(state, threads, tokens);

@@ -10,15 +10,11 @@ Status Forward::RunLayers() {
   for (uint32_t i = 0; i < config_.n_layers; ++i) {
     const LayerWeights& layer = model_.weights->layers[i];
     ECPHORY_RETURN_IF_ERROR(Engram(i));  // h += gate * memory
-    streams_.Site(layer.hc_attn, [&](float* x, float* y) {
-      Norm(layer.attn_norm, x, tokens());
-      Attention(i, x, y);
-    });
+    streams_.Site(layer.hc_attn, layer.attn_norm,
+                  [&](const float* x, float* y) { Attention(i, x, y); });
     ObserveSite(i, "attn");
-    streams_.Site(layer.hc_ffn, [&](float* x, float* y) {
-      Norm(layer.ffn_norm, x, tokens());
-      Moe(i, x, y);
-    });
+    streams_.Site(layer.hc_ffn, layer.ffn_norm,
+                  [&](const float* x, float* y) { Moe(i, x, y); });
     ObserveSite(i, "ffn");
   }
   return Logits();
@@ -65,6 +61,7 @@ Status Forward::Engram(uint32_t i) {
   const EngramWeights& w = model_.weights->layers[i].engram;
   const size_t H = config_.hc_mult, D = config_.hidden_size;
   ObserveStreams(i, "streams_before_engram");
+  float* const h = streams_.streams();
   for (size_t t = 0; t < tokens();) {
     ECPHORY_ASSIGN_OR_RETURN(const EngramFetch::Rows rows,
                              engram_->Take(static_cast<size_t>(index), t));
@@ -78,12 +75,12 @@ Status Forward::Engram(uint32_t i) {
                       .streams = H,
                       .dim = D,
                       .eps = config_.rms_norm_eps,
-                      .h = streams_.streams() + t * H * D,
+                      .h = h + t * H * D,
                       .gate = engram_gate_.data() + t * H},
                      pool_);
     t += rows.tokens;
   }
-  Round(streams_.streams(), tokens() * H * D);
+  Round(h, tokens() * H * D);
   ObserveEngramValue(i);
   Observe(i, "engram.gate", engram_gate_.data(), {tokens(), H});
   ObserveStreams(i, "streams_after_engram");

@@ -29,6 +29,7 @@ void Forward::ObserveSite(uint32_t layer, const std::string& site) {
 }
 
 void Forward::ObserveStreams(uint32_t layer, const char* name) {
+  if (!Observed(layer)) return;
   Observe(layer, name, streams_.streams(),
           {tokens(), config_.hc_mult, config_.hidden_size});
 }

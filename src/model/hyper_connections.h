@@ -11,24 +11,28 @@
 
 namespace ecphory {
 
-// Streams h[T, H, D] of one chunk. A site mixes them, hands the collapsed
-// vector to its sublayer and expands the sublayer's output back:
+// Streams h[T, H, D] of one chunk. A site mixes them, hands the collapsed and
+// normed vector to its sublayer and expands the sublayer's output back:
 //
 //   (pre, post, comb) = mix(h)            from the streams BEFORE the site
 //   x = collapse(h, previous site's pre)  single pass (V4.1)
 //   x = collapse(h, pre)                  per site (V4)
-//   h = expand(sublayer(x), h, post, comb)
+//   h = expand(sublayer(rms_norm(x)), h, post, comb)
+//
+// The expand waits for the next site, which does it in the same pass over the
+// streams as its own mix, collapse and norm (ops/hyper_connection.h, split).
+// Whoever wants the streams in between has it done by streams().
 class HyperConnections {
  public:
   struct Shape {
     size_t streams = 0;  // H
     size_t dim = 0;      // D
-    float norm_eps = 0;
+    float norm_eps = 0;  // of the mix and of the sublayers' norms
     float hc_eps = 0;
     uint32_t sinkhorn_iters = 0;
     HyperConnectionMode mode = HyperConnectionMode::kSinglePass;
     SigmoidForm sigmoid = SigmoidForm::kTanh;
-    bool round_bf16 = false;  // after collapse and expand
+    bool round_bf16 = false;  // after collapse, norm and expand
   };
   // The per-site family's final mix; unused in single-pass models.
   struct Head {
@@ -40,7 +44,8 @@ class HyperConnections {
   HyperConnections(const Shape& shape, size_t max_tokens, const Ops& ops,
                    ThreadPool& pool);
 
-  float* streams() { return h_.data(); }            // [T, H, D]
+  // [T, H, D] after all sites that have run; writable until the next Site().
+  float* streams();
   const float* pre() const { return pre_.data(); }  // of the last site
   const float* post() const { return post_.data(); }
   const float* comb() const { return comb_.data(); }
@@ -48,27 +53,27 @@ class HyperConnections {
   // Starts a chunk: the first site reads stream 0 only.
   void Begin(size_t tokens);
 
-  // Runs one site. `sublayer` fills y[T, D] from x[T, D].
-  using Sublayer = std::function<void(float* x, float* y)>;
-  void Site(const HyperConnectionWeights& weights, const Sublayer& sublayer);
+  // Runs one site. `sublayer` fills y[T, D] from x[T, D], which is normed with
+  // `norm` [D].
+  using Sublayer = std::function<void(const float* x, float* y)>;
+  void Site(const HyperConnectionWeights& weights,
+            const std::vector<float>& norm, const Sublayer& sublayer);
 
   // The vector the output norm reads, [T, D]: collapsed with the last site's
   // pre (single pass) or with the head's own mix (per site).
   const float* Final(const Head& head);
 
  private:
-  void Mix(const HyperConnectionWeights& weights, float* pre);
-  void Collapse(const float* pre);
-  void Expand();
-  void Round(float* x, size_t count);
+  void Split(const HyperConnectionWeights& weights,
+             const std::vector<float>& norm);
 
   Shape shape_;
   const Ops& ops_;
   ThreadPool& pool_;
   size_t tokens_ = 0;
+  bool expand_pending_ = false;  // of y_, with post_ and comb_
   std::vector<float> h_;         // [T, H, D]
-  std::vector<float> pre_;       // [T, H] of the last site
-  std::vector<float> next_pre_;  // [T, H] of the site under way
+  std::vector<float> pre_;       // [T, H] of the last site, like the next two
   std::vector<float> post_;      // [T, H]
   std::vector<float> comb_;      // [T, H, H]
   std::vector<float> x_;         // [T, D]

@@ -54,6 +54,11 @@ class HyperConnectionsTest
   std::mt19937 rng_{7};
 };
 
+// A sublayer.
+void Triple(const float* x, float* y) {
+  for (size_t i = 0; i < kTokens * kDim; ++i) y[i] = 3 * x[i];
+}
+
 double Sigmoid(double z) { return 1 / (1 + std::exp(-z)); }
 
 // One token of one site, as the specification spells it.
@@ -109,6 +114,19 @@ struct Naive {
   }
 };
 
+std::vector<double> NormedCollapse(const std::vector<double>& h,
+                                   const std::vector<double>& pre,
+                                   const std::vector<float>& norm, float eps) {
+  std::vector<double> x(kDim);
+  double mean = 0;
+  for (size_t i = 0; i < kDim; ++i) {
+    for (size_t s = 0; s < pre.size(); ++s) x[i] += pre[s] * h[s * kDim + i];
+    mean += x[i] * x[i] / kDim;
+  }
+  for (size_t i = 0; i < kDim; ++i) x[i] *= norm[i] / std::sqrt(mean + eps);
+  return x;
+}
+
 TEST_P(HyperConnectionsTest, TwoSitesAndFinalMatchTheSpecification) {
   const float eps = 1e-6f, hc_eps = 1e-6f;
   const int iters = 5;
@@ -118,6 +136,7 @@ TEST_P(HyperConnectionsTest, TwoSitesAndFinalMatchTheSpecification) {
   const std::vector<float> head_fn = Random(H() * H() * kDim, rng_, 0.2f);
   const std::vector<float> head_base = Random(H(), rng_, 1.0f);
   const float head_scale = 0.8f;
+  const std::vector<float> norm = Random(kDim, rng_, 1.0f);
   const std::vector<float> start = Random(kTokens * H() * kDim, rng_, 1.0f);
 
   ThreadPool pool(2);
@@ -130,11 +149,8 @@ TEST_P(HyperConnectionsTest, TwoSitesAndFinalMatchTheSpecification) {
                            kTokens, CpuOps(), pool);
   streams.Begin(kTokens);
   std::copy(start.begin(), start.end(), streams.streams());
-  const auto triple = [](float* x, float* y) {
-    for (size_t i = 0; i < kTokens * kDim; ++i) y[i] = 3 * x[i];
-  };
-  streams.Site(a.weights, triple);
-  streams.Site(b.weights, triple);
+  streams.Site(a.weights, norm, Triple);
+  streams.Site(b.weights, norm, Triple);
   const float* collapsed = streams.Final(
       {View(head_fn, H(), H() * kDim), &head_scale, head_base.data()});
 
@@ -150,11 +166,10 @@ TEST_P(HyperConnectionsTest, TwoSitesAndFinalMatchTheSpecification) {
       const auto& pre =
           mode() == HyperConnectionMode::kSinglePass ? last_pre : mix.pre;
       std::vector<double> next(h.size());
+      const std::vector<double> x = NormedCollapse(h, pre, norm, eps);
       for (size_t i = 0; i < kDim; ++i) {
-        double x = 0;
-        for (size_t s = 0; s < H(); ++s) x += pre[s] * h[s * kDim + i];
         for (size_t k = 0; k < H(); ++k) {
-          double sum = mix.post[k] * 3 * x;
+          double sum = mix.post[k] * 3 * x[i];
           for (size_t j = 0; j < H(); ++j) {
             sum += mix.comb[j][k] * h[j * kDim + i];
           }
@@ -181,6 +196,65 @@ TEST_P(HyperConnectionsTest, TwoSitesAndFinalMatchTheSpecification) {
       EXPECT_NEAR(collapsed[t * kDim + i], x, 2e-5 * (1 + std::abs(x)));
     }
   }
+}
+
+// Looking at the streams between sites changes no bit of what follows.
+TEST_P(HyperConnectionsTest, TheExpandMayBeAskedForAtAnyTime) {
+  Site sites[3] = {MakeSite(), MakeSite(), MakeSite()};
+  for (Site& site : sites) Bind(site);
+  const std::vector<float> norm = Random(kDim, rng_, 1.0f);
+  const std::vector<float> start = Random(kTokens * H() * kDim, rng_, 1.0f);
+  ThreadPool pool(2);
+  for (const Ops* ops : {&CpuOps(), &RefOps()}) {
+    for (const bool round : {false, true}) {
+      HyperConnections streams({.streams = H(),
+                                .dim = kDim,
+                                .norm_eps = 1e-6f,
+                                .hc_eps = 1e-6f,
+                                .sinkhorn_iters = 5,
+                                .mode = mode(),
+                                .round_bf16 = round},
+                               kTokens, *ops, pool);
+      const auto run = [&](unsigned looks) {  // bit i: after site i
+        streams.Begin(kTokens);
+        std::copy(start.begin(), start.end(), streams.streams());
+        for (unsigned i = 0; i < 3; ++i) {
+          streams.Site(sites[i].weights, norm, Triple);
+          if (looks >> i & 1) streams.streams();
+        }
+        const float* h = streams.streams();
+        return std::vector<float>(h, h + start.size());
+      };
+      const std::vector<float> unseen = run(0);
+      EXPECT_NE(unseen, start);
+      for (unsigned looks = 1; looks < 8; ++looks) {
+        EXPECT_EQ(unseen, run(looks)) << looks;
+      }
+    }
+  }
+}
+
+// A chunk that failed after a site leaves nothing to the next one.
+TEST_P(HyperConnectionsTest, BeginDropsAPendingExpand) {
+  Site site = MakeSite();
+  Bind(site);
+  const std::vector<float> norm(kDim, 1.0f);
+  const std::vector<float> start = Random(kTokens * H() * kDim, rng_, 1.0f);
+  ThreadPool pool(1);
+  HyperConnections streams({.streams = H(),
+                            .dim = kDim,
+                            .norm_eps = 1e-6f,
+                            .hc_eps = 1e-6f,
+                            .sinkhorn_iters = 2,
+                            .mode = mode()},
+                           kTokens, CpuOps(), pool);
+  streams.Begin(kTokens);
+  std::copy(start.begin(), start.end(), streams.streams());
+  streams.Site(site.weights, norm, Triple);
+  streams.Begin(kTokens);
+  std::copy(start.begin(), start.end(), streams.streams());
+  const float* h = streams.streams();
+  EXPECT_EQ(start, std::vector<float>(h, h + start.size()));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -67,7 +67,7 @@ Mix ExpectedMix(const std::vector<double>& m, const float* scale,
   return mix;
 }
 
-// The arrays around one hc_mix call.
+// The arrays around one hc_split call without a pending expand.
 struct MixCase {
   MixCase(WeightFormat format, size_t streams, size_t dim, size_t tokens,
           Random& random)
@@ -76,9 +76,11 @@ struct MixCase {
         h(random.Array(tokens * streams * dim, 2)),
         scale({0.3f, 0.5f, 0.7f}),
         base(random.Array((2 + streams) * streams)),
+        norm(random.Array(dim)),
         pre(tokens * streams),
         post(tokens * streams),
         comb(tokens * streams * streams),
+        x(tokens * dim),
         args{.h = h.data(),
              .fn = fn.view,
              .scale = scale.data(),
@@ -89,16 +91,18 @@ struct MixCase {
              .norm_eps = 1e-20f,
              .hc_eps = 1e-6f,
              .sinkhorn_iters = 20,
+             .norm_weight = norm.data(),
              .pre = pre.data(),
              .post = post.data(),
-             .comb = comb.data()} {
+             .comb = comb.data(),
+             .x = x.data()} {
     // Logits stay of the order of 1 whatever the length.
     for (float& s : scale) s *= 3 / std::sqrt(static_cast<float>(fn.view.cols));
   }
 
   PackedMatrix fn;
-  GuardedArray<float> h, scale, base, pre, post, comb;
-  HcMixArgs args;
+  GuardedArray<float> h, scale, base, norm, pre, post, comb, x;
+  HcSplitArgs args;
 };
 
 TEST_P(HyperConnectionTest, MixMatchesTheFormula) {
@@ -109,7 +113,7 @@ TEST_P(HyperConnectionTest, MixMatchesTheFormula) {
         const size_t tokens = 1 + dim % 3;
         MixCase c(WeightFormat::kF32, streams, dim, tokens, random);
         c.args.sigmoid = form;
-        ops().hc_mix(c.args, Pool(1 + dim % 3));
+        ops().hc_split(c.args, Pool(1 + dim % 3));
         for (size_t t = 0; t < tokens; ++t) {
           const Mix expected = ExpectedMix(
               MixLogits(c.h.data() + t * streams * dim, c.fn.values,
@@ -136,7 +140,7 @@ TEST_P(HyperConnectionTest, MixReadsPackedWeights) {
   for (const WeightFormat format :
        {WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ8_0}) {
     MixCase c(format, 4, 48, 1, random);
-    ops().hc_mix(c.args, Pool(1));
+    ops().hc_split(c.args, Pool(1));
     const Mix expected =
         ExpectedMix(MixLogits(c.h.data(), c.fn.values, 24, c.args.norm_eps),
                     c.scale.data(), c.base.data(), 4, 20, c.args.hc_eps);
@@ -150,7 +154,7 @@ TEST_P(HyperConnectionTest, CombIsDoublyStochastic) {
   Random random(9);
   for (const size_t streams : kStreamCounts) {
     MixCase c(WeightFormat::kF32, streams, 64, 1, random);
-    ops().hc_mix(c.args, Pool(1));
+    ops().hc_split(c.args, Pool(1));
     for (size_t a = 0; a < streams; ++a) {
       double row = 0;
       double column = 0;
@@ -175,7 +179,7 @@ Mix RunOnBase(const Ops& ops, const std::vector<float>& base, size_t streams,
   c.args.hc_eps = 0;
   c.args.sinkhorn_iters = iterations;
   c.args.sigmoid = form;
-  ops.hc_mix(c.args, Pool(1));
+  ops.hc_split(c.args, Pool(1));
   return {std::vector<double>(c.pre.begin(), c.pre.end()),
           std::vector<double>(c.post.begin(), c.post.end()),
           std::vector<double>(c.comb.begin(), c.comb.end())};
@@ -211,34 +215,6 @@ TEST_P(HyperConnectionTest, ExtremeLogitsStayFinite) {
         EXPECT_NEAR(2 * low, mix.post[i], 1e-30) << big;
         EXPECT_NEAR(1 - low, mix.comb[i], 1e-30) << big;
         EXPECT_NEAR(low, mix.comb[2 + i], 1e-30) << big;
-      }
-    }
-  }
-}
-
-TEST_P(HyperConnectionTest, MixOfATokenDependsOnNothingElse) {
-  constexpr size_t kTokens = 33;
-  Random random(11);
-  for (const size_t streams : {4, 5}) {
-    MixCase c(WeightFormat::kF16, streams, 40, kTokens, random);
-    ops().hc_mix(c.args, Pool(1));
-    const std::vector<float> pre = c.pre.Copy();
-    const std::vector<float> comb = c.comb.Copy();
-    for (const size_t chunk : {1, 7, 33}) {
-      for (const size_t threads : {1, 2, 3}) {
-        c.pre.Poison();
-        c.comb.Poison();
-        for (size_t t = 0; t < kTokens; t += chunk) {
-          HcMixArgs args = c.args;
-          args.tokens = std::min(chunk, kTokens - t);
-          args.h += t * streams * args.dim;
-          args.pre += t * streams;
-          args.post += t * streams;
-          args.comb += t * streams * streams;
-          ops().hc_mix(args, Pool(threads));
-        }
-        EXPECT_TRUE(SameBits(pre, c.pre)) << chunk << ", " << threads;
-        EXPECT_TRUE(SameBits(comb, c.comb)) << chunk << ", " << threads;
       }
     }
   }

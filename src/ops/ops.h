@@ -30,7 +30,7 @@ struct Ops {
   void (*embed)(const EmbedArgs&, ThreadPool&);
   void (*rms_norm)(const RmsNormArgs&, ThreadPool&);
   void (*matmul)(const MatmulArgs&, ThreadPool&);
-  void (*hc_mix)(const HcMixArgs&, ThreadPool&);
+  void (*hc_split)(const HcSplitArgs&, ThreadPool&);
   void (*hc_head)(const HcHeadArgs&, ThreadPool&);
   void (*hc_collapse)(const HcCollapseArgs&, ThreadPool&);
   void (*hc_expand)(const HcExpandArgs&, ThreadPool&);

@@ -8,7 +8,7 @@ const Ops& CpuOps() {
       .embed = CpuEmbed,
       .rms_norm = CpuRmsNorm,
       .matmul = CpuMatmul,
-      .hc_mix = CpuHcMix,
+      .hc_split = CpuHcSplit,
       .hc_head = CpuHcHead,
       .hc_collapse = CpuHcCollapse,
       .hc_expand = CpuHcExpand,

@@ -8,7 +8,7 @@ namespace ecphory {
 void CpuEmbed(const EmbedArgs& args, ThreadPool& pool);
 void CpuRmsNorm(const RmsNormArgs& args, ThreadPool& pool);
 void CpuMatmul(const MatmulArgs& args, ThreadPool& pool);
-void CpuHcMix(const HcMixArgs& args, ThreadPool& pool);
+void CpuHcSplit(const HcSplitArgs& args, ThreadPool& pool);
 void CpuHcHead(const HcHeadArgs& args, ThreadPool& pool);
 void CpuHcCollapse(const HcCollapseArgs& args, ThreadPool& pool);
 void CpuHcExpand(const HcExpandArgs& args, ThreadPool& pool);

@@ -95,7 +95,7 @@ HWY_INLINE void Sinkhorn(VF* comb, size_t streams, float hc_eps,
   }
 }
 
-void MixTokens(const HcMixArgs& args, const float* m, size_t first,
+void MixTokens(const HcSplitArgs& args, const float* m, size_t first,
                size_t tokens) {
   const size_t streams = args.streams;
   const size_t row = streams * args.dim;
@@ -129,7 +129,8 @@ void MixTokens(const HcMixArgs& args, const float* m, size_t first,
   }
 }
 
-void MixRange(const HcMixArgs& args, const float* m, size_t begin, size_t end) {
+void MixRange(const HcSplitArgs& args, const float* m, size_t begin,
+              size_t end) {
   for (size_t t = begin; t < end; t += kLanes) {
     MixTokens(args, m, t, std::min(kLanes, end - t));
   }
@@ -177,12 +178,45 @@ const float* RawLogits(const Matrix& fn, const float* h, size_t tokens,
 
 }  // namespace
 
-void CpuHcMix(const HcMixArgs& args, ThreadPool& pool) {
+void CpuHcSplit(const HcSplitArgs& args, ThreadPool& pool) {
+  if (args.y != nullptr) {
+    CpuHcExpand({.y = args.y,
+                 .post = args.last_post,
+                 .comb = args.last_comb,
+                 .tokens = args.tokens,
+                 .streams = args.streams,
+                 .dim = args.dim,
+                 .round_bf16 = args.round_bf16,
+                 .h = args.h},
+                pool);
+  }
+  const auto collapse = [&](const float* pre) {
+    CpuHcCollapse({.h = args.h,
+                   .pre = pre,
+                   .tokens = args.tokens,
+                   .streams = args.streams,
+                   .dim = args.dim,
+                   .round_bf16 = args.round_bf16,
+                   .x = args.x},
+                  pool);
+  };
+  if (args.collapse_pre != nullptr) collapse(args.collapse_pre);
   const float* const m = RawLogits(args.fn, args.h, args.tokens, pool);
   pool.ParallelFor(args.tokens, GrainFor(args.streams * args.dim),
                    [&](size_t begin, size_t end, size_t) {
                      HWY_DYNAMIC_DISPATCH(MixRange)(args, m, begin, end);
                    });
+  if (args.collapse_pre == nullptr) collapse(args.pre);
+  CpuRmsNorm({.x = args.x,
+              .weight = args.norm_weight,
+              .y = args.x,
+              .rows = args.tokens,
+              .dim = args.dim,
+              .eps = args.norm_eps},
+             pool);
+  if (args.round_bf16) {
+    CpuRoundBf16({.x = args.x, .count = args.tokens * args.dim}, pool);
+  }
 }
 
 void CpuHcHead(const HcHeadArgs& args, ThreadPool& pool) {

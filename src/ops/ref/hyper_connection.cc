@@ -6,10 +6,17 @@
 
 #include "ops/ref/math.h"
 #include "ops/ref/ref_ops.h"
+#include "tensor/float_codec.h"
 
 namespace ecphory::ref {
 
 namespace {
+
+// To fp32, and on to bf16 in that mode.
+float Rounded(double value, bool round_bf16) {
+  const float rounded = static_cast<float>(value);
+  return round_bf16 ? RoundToBF16(rounded) : rounded;
+}
 
 // m[t] = fn * (h[t] * rsqrt(mean(h[t]^2) + eps)), h[t] of length fn.cols.
 std::vector<double> Project(const Matrix& fn, const float* h, size_t tokens,
@@ -70,9 +77,8 @@ void Sinkhorn(double* comb, size_t streams, uint32_t iterations, double eps) {
   }
 }
 
-}  // namespace
-
-void HcMix(const HcMixArgs& args, ThreadPool&) {
+// pre, post and comb of every token.
+void Mix(const HcSplitArgs& args) {
   const size_t streams = args.streams;
   const size_t outputs = (2 + streams) * streams;
   const std::vector<double> projected =
@@ -100,6 +106,46 @@ void HcMix(const HcMixArgs& args, ThreadPool&) {
   }
 }
 
+}  // namespace
+
+void HcSplit(const HcSplitArgs& args, ThreadPool& pool) {
+  if (args.y != nullptr) {
+    HcExpand({.y = args.y,
+              .post = args.last_post,
+              .comb = args.last_comb,
+              .tokens = args.tokens,
+              .streams = args.streams,
+              .dim = args.dim,
+              .round_bf16 = args.round_bf16,
+              .h = args.h},
+             pool);
+  }
+  // A given `collapse_pre` may be overwritten by this site's own.
+  const auto collapse = [&](const float* pre) {
+    HcCollapse({.h = args.h,
+                .pre = pre,
+                .tokens = args.tokens,
+                .streams = args.streams,
+                .dim = args.dim,
+                .round_bf16 = args.round_bf16,
+                .x = args.x},
+               pool);
+  };
+  if (args.collapse_pre != nullptr) collapse(args.collapse_pre);
+  Mix(args);
+  if (args.collapse_pre == nullptr) collapse(args.pre);
+  RmsNorm({.x = args.x,
+           .weight = args.norm_weight,
+           .y = args.x,
+           .rows = args.tokens,
+           .dim = args.dim,
+           .eps = args.norm_eps},
+          pool);
+  if (args.round_bf16) {
+    RoundBf16({.x = args.x, .count = args.tokens * args.dim}, pool);
+  }
+}
+
 void HcHead(const HcHeadArgs& args, ThreadPool&) {
   const std::vector<double> m =
       Project(args.fn, args.h, args.tokens, args.norm_eps);
@@ -118,7 +164,7 @@ void HcCollapse(const HcCollapseArgs& args, ThreadPool&) {
       for (size_t s = 0; s < args.streams; ++s) {
         sum += static_cast<double>(pre[s]) * h[s * args.dim + i];
       }
-      args.x[t * args.dim + i] = static_cast<float>(sum);
+      args.x[t * args.dim + i] = Rounded(sum, args.round_bf16);
     }
   }
 }
@@ -138,7 +184,7 @@ void HcExpand(const HcExpandArgs& args, ThreadPool&) {
         for (size_t j = 0; j < streams; ++j) {
           sum += comb[j * streams + k] * old[j];
         }
-        h[k * args.dim + i] = static_cast<float>(sum);
+        h[k * args.dim + i] = Rounded(sum, args.round_bf16);
       }
     }
   }

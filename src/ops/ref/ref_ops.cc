@@ -8,7 +8,7 @@ const Ops& RefOps() {
       .embed = ref::Embed,
       .rms_norm = ref::RmsNorm,
       .matmul = ref::Matmul,
-      .hc_mix = ref::HcMix,
+      .hc_split = ref::HcSplit,
       .hc_head = ref::HcHead,
       .hc_collapse = ref::HcCollapse,
       .hc_expand = ref::HcExpand,

@@ -12,7 +12,7 @@ namespace ecphory::ref {
 void Embed(const EmbedArgs& args, ThreadPool&);
 void RmsNorm(const RmsNormArgs& args, ThreadPool&);
 void Matmul(const MatmulArgs& args, ThreadPool&);
-void HcMix(const HcMixArgs& args, ThreadPool&);
+void HcSplit(const HcSplitArgs& args, ThreadPool&);
 void HcHead(const HcHeadArgs& args, ThreadPool&);
 void HcCollapse(const HcCollapseArgs& args, ThreadPool&);
 void HcExpand(const HcExpandArgs& args, ThreadPool&);

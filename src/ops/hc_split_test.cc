@@ -1,0 +1,256 @@
+// The fused pass of a site against the operators that it stands for.
+#include <tuple>
+
+#include "ops/hyper_connection.h"
+#include "ops/testing.h"
+#include "ops/weights_testing.h"
+
+namespace ecphory {
+namespace {
+
+struct Shape {
+  size_t streams;
+  size_t dim;
+  size_t tokens;
+  WeightFormat fn = WeightFormat::kF32;
+};
+
+struct Mode {
+  bool pending;      // with the expand of the site before
+  bool single_pass;  // collapsed with the pre of the site before
+  bool round_bf16;
+};
+
+constexpr Mode kModes[] = {{false, false, false}, {false, true, false},
+                           {true, false, false},  {true, true, false},
+                           {false, true, true},   {true, false, true},
+                           {true, true, true}};
+
+// What a site finds, and what it leaves.
+struct Site {
+  Site(const Shape& s, Random& random)
+      : shape(s),
+        fn(RandomMatrix(s.fn, (2 + s.streams) * s.streams, s.streams * s.dim,
+                        random)),
+        scale({0.3f, 0.5f, 0.7f}),
+        base(random.Array((2 + s.streams) * s.streams)),
+        norm(random.Array(s.dim)),
+        y(random.Array(s.tokens * s.dim, 2)),
+        h0(random.Array(s.tokens * s.streams * s.dim, 2)),
+        pre0(random.Array(s.tokens * s.streams)),
+        post0(random.Array(s.tokens * s.streams)),
+        comb0(random.Array(s.tokens * s.streams * s.streams)),
+        h(h0.size()),
+        pre(pre0.size()),
+        post(post0.size()),
+        comb(comb0.size()),
+        x(y.size()) {
+    // Logits stay of the order of 1 whatever the length.
+    for (float& v : scale) v *= 3 / std::sqrt(static_cast<float>(fn.view.cols));
+    Reset();
+  }
+
+  void Reset() {
+    std::copy(h0.begin(), h0.end(), h.begin());
+    std::copy(pre0.begin(), pre0.end(), pre.begin());
+    std::copy(post0.begin(), post0.end(), post.begin());
+    std::copy(comb0.begin(), comb0.end(), comb.begin());
+    x.Poison();
+  }
+
+  // Tokens [first, first + count), overwriting the coefficients of the site
+  // before as the model does.
+  HcSplitArgs Args(const Mode& mode, size_t first, size_t count) {
+    const size_t n = shape.streams;
+    return {.y = mode.pending ? y.data() + first * shape.dim : nullptr,
+            .last_post = post.data() + first * n,
+            .last_comb = comb.data() + first * n * n,
+            .h = h.data() + first * n * shape.dim,
+            .fn = fn.view,
+            .scale = scale.data(),
+            .base = base.data(),
+            .tokens = count,
+            .streams = n,
+            .dim = shape.dim,
+            .norm_eps = 1e-20f,
+            .hc_eps = 1e-6f,
+            .sinkhorn_iters = 20,
+            .round_bf16 = mode.round_bf16,
+            .collapse_pre = mode.single_pass ? pre.data() + first * n : nullptr,
+            .norm_weight = norm.data(),
+            .pre = pre.data() + first * n,
+            .post = post.data() + first * n,
+            .comb = comb.data() + first * n * n,
+            .x = x.data() + first * shape.dim};
+  }
+
+  // Everything that a split may write.
+  std::vector<float> Outputs() const {
+    std::vector<float> all;
+    for (const auto* array : {&h, &pre, &post, &comb, &x}) {
+      all.insert(all.end(), array->begin(), array->end());
+    }
+    return all;
+  }
+
+  Shape shape;
+  PackedMatrix fn;
+  GuardedArray<float> scale, base, norm, y, h0, pre0, post0, comb0;
+  GuardedArray<float> h, pre, post, comb, x;
+};
+
+class HcSplitTest : public OpTest {
+ protected:
+  void Round(GuardedArray<float>& values, bool round) {
+    if (!round) return;
+    ops().round_bf16({.x = values.data(), .count = values.size()}, Pool(1));
+  }
+
+  // One operator after another; only the mix is taken from a split.
+  std::vector<float> OneByOne(Site& site, const Mode& mode) {
+    const Shape& s = site.shape;
+    site.Reset();
+    if (mode.pending) {
+      ops().hc_expand({.y = site.y.data(),
+                       .post = site.post.data(),
+                       .comb = site.comb.data(),
+                       .tokens = s.tokens,
+                       .streams = s.streams,
+                       .dim = s.dim,
+                       .h = site.h.data()},
+                      Pool(1));
+      Round(site.h, mode.round_bf16);
+    }
+    ops().hc_split(site.Args({false, false, false}, 0, s.tokens), Pool(1));
+    ops().hc_collapse(
+        {.h = site.h.data(),
+         .pre = mode.single_pass ? site.pre0.data() : site.pre.data(),
+         .tokens = s.tokens,
+         .streams = s.streams,
+         .dim = s.dim,
+         .x = site.x.data()},
+        Pool(1));
+    Round(site.x, mode.round_bf16);
+    ops().rms_norm({.x = site.x.data(),
+                    .weight = site.norm.data(),
+                    .y = site.x.data(),
+                    .rows = s.tokens,
+                    .dim = s.dim,
+                    .eps = 1e-20f},
+                   Pool(1));
+    Round(site.x, mode.round_bf16);
+    return site.Outputs();
+  }
+
+  // In calls of `chunk` tokens.
+  std::vector<float> Fused(Site& site, const Mode& mode, size_t chunk,
+                           size_t threads) {
+    site.Reset();
+    for (size_t t = 0; t < site.shape.tokens; t += chunk) {
+      const size_t count = std::min(chunk, site.shape.tokens - t);
+      ops().hc_split(site.Args(mode, t, count), Pool(threads));
+    }
+    return site.Outputs();
+  }
+};
+ECPHORY_INSTANTIATE_OP_TEST(HcSplitTest);
+
+TEST_P(HcSplitTest, EqualsTheOperatorsOneByOneInEveryBit) {
+  Random random(61);
+  size_t tokens = 0;
+  for (const size_t streams : {2, 3, 4, 5, 8, 16}) {
+    for (const size_t dim : {1, 7, 33, 128, 131, 300}) {
+      for (const Mode& mode : kModes) {
+        tokens = tokens % 17 + 1;
+        Site site({streams, dim, tokens}, random);
+        EXPECT_TRUE(SameBits(OneByOne(site, mode),
+                             Fused(site, mode, tokens, 1 + tokens % 3)))
+            << "H " << streams << " D " << dim << " T " << tokens
+            << (mode.pending ? " pending" : "")
+            << (mode.single_pass ? " single pass" : "")
+            << (mode.round_bf16 ? " bf16" : "");
+      }
+    }
+  }
+}
+
+// Every token count around the blocks of a kernel, and long rows.
+TEST_P(HcSplitTest, AnyNumberOfTokensEqualsTheOperatorsOneByOne) {
+  Random random(62);
+  for (size_t tokens = 1; tokens <= 17; ++tokens) {
+    Site site({4, 643, tokens}, random);
+    for (const Mode& mode : kModes) {
+      EXPECT_TRUE(SameBits(OneByOne(site, mode),
+                           Fused(site, mode, tokens, 1 + tokens % 3)))
+          << tokens;
+    }
+  }
+}
+
+TEST_P(HcSplitTest, ATokensBitsDependOnNothingElse) {
+  Random random(63);
+  for (const auto& [streams, format] :
+       {std::tuple(size_t{4}, WeightFormat::kF32),
+        std::tuple(size_t{4}, WeightFormat::kQ8_0),
+        std::tuple(size_t{4}, WeightFormat::kBF16),
+        std::tuple(size_t{5}, WeightFormat::kF16)}) {
+    for (const size_t dim : {40, 520}) {
+      Site site({streams, dim, 71, format}, random);
+      for (const Mode& mode : {kModes[3], kModes[5]}) {
+        const std::vector<float> whole = Fused(site, mode, 71, 1);
+        for (const size_t chunk : {1, 2, 7, 33, 71}) {
+          for (const size_t threads : {1, 2, 3}) {
+            EXPECT_TRUE(SameBits(whole, Fused(site, mode, chunk, threads)))
+                << "H " << streams << " D " << dim << " chunk " << chunk
+                << " threads " << threads;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Without a pending expand the streams are read only.
+TEST_P(HcSplitTest, LeavesTheStreamsAlone) {
+  Random random(64);
+  Site site({4, 37, 3}, random);
+  Fused(site, kModes[1], 3, 1);
+  EXPECT_TRUE(SameBits(site.h0, site.h));
+}
+
+// The flag of the separate operators is round_bf16 after them.
+TEST_P(HcSplitTest, RoundingCollapseAndExpand) {
+  Random random(65);
+  for (const size_t streams : {3, 4}) {
+    for (const size_t dim : {5, 16, 1100}) {
+      Site site({streams, dim, 2}, random);
+      const auto run = [&](bool by_flag) {
+        site.Reset();
+        ops().hc_expand({.y = site.y.data(),
+                         .post = site.post.data(),
+                         .comb = site.comb.data(),
+                         .tokens = 2,
+                         .streams = streams,
+                         .dim = dim,
+                         .round_bf16 = by_flag,
+                         .h = site.h.data()},
+                        Pool(2));
+        Round(site.h, !by_flag);
+        ops().hc_collapse({.h = site.h.data(),
+                           .pre = site.pre.data(),
+                           .tokens = 2,
+                           .streams = streams,
+                           .dim = dim,
+                           .round_bf16 = by_flag,
+                           .x = site.x.data()},
+                          Pool(2));
+        Round(site.x, !by_flag);
+        return site.Outputs();
+      };
+      EXPECT_TRUE(SameBits(run(false), run(true)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ecphory
