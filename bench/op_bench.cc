@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "ops/cpu/peak_bench.h"
+#include "ops/cpu/peak.h"
 #include "ops/ops.h"
 #include "tensor/float_codec.h"
 

@@ -206,6 +206,7 @@ int Main(int argc, char** argv) {
   AddTokenizeCommand(app, &action);
   AddLogitsCommand(app, &action);
   AddConvertCommand(app, &action);
+  AddBenchCommand(app, &action);
   AddEngramCommand(app, &action);
 
   CatchSignals();

@@ -46,7 +46,7 @@ echo "== help and version"
 expect 0 'Subcommands' --help
 expect 0 '^ecphory [0-9]+\.[0-9]+\.[0-9]+' --version
 grep -qE '^backends: cpu \([A-Z0-9_]+\), ref$' out || fail "--version: $(cat out)"
-for command in run info tokenize logits convert; do
+for command in run info tokenize logits convert bench; do
   expect 0 "Usage: ecphory $command" $command --help
   grep -q 'Example' out || fail "$command --help has no example"
 done

@@ -5,7 +5,7 @@
 # only. Runs in the repository's root.
 set -euo pipefail
 
-order="base io tensor format ops text engram capi ple model runtime tables trace cli"
+order="base io tensor format ops text engram capi ple model runtime tables trace measure cli"
 status=0
 
 complain() {

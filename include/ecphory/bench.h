@@ -1,0 +1,123 @@
+// Speed, held against the bounds of the machine it is measured on.
+//
+// RunBench() measures the machine first (memory bandwidth, arithmetic), then
+// operators at released shapes, then a whole model. docs/bench.md says what is
+// measured and how.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ecphory/export.h"
+#include "ecphory/model.h"
+#include "ecphory/status.h"
+
+namespace ecphory {
+
+// Of several rounds.
+struct BenchSpread {
+  double median = 0;
+  double p10 = 0;
+  double p90 = 0;
+  double min = 0;
+  double max = 0;
+  uint32_t rounds = 0;
+};
+
+// What the machine does at best, on the threads of this run.
+struct BenchYardstick {
+  std::string name;  // "read", "read_huge", "copy", "update", "fma", ...
+  std::string what;  // in words
+  std::string unit;  // "B/s", "FLOP/s"
+  BenchSpread value;
+};
+
+// One thing measured.
+struct BenchFigure {
+  std::string name;     // "matvec/F16/5120x1280"
+  BenchSpread seconds;  // of a call
+  double bytes = 0;     // that a call must move; 0: not counted
+  double flops = 0;     // that a call must do; 0: not counted
+  // The longer of bytes at bandwidth and flops at peak, and which of the
+  // yardsticks that is; 0 and "" where nothing bounds it.
+  std::string bound;
+  double bound_seconds = 0;
+  double share = 0;  // bound_seconds / seconds.median
+};
+
+// A part's share of the time of a decode step or a prefill.
+struct BenchPart {
+  std::string name;  // "experts", "mhc", ...
+  double seconds = 0;
+  double share = 0;
+  uint64_t calls = 0;
+};
+
+// A model at one context: steps of one token, or a prompt.
+struct BenchPass {
+  uint64_t context = 0;            // tokens before the pass
+  uint32_t tokens = 0;             // of the pass
+  BenchFigure figure;              // of the pass
+  double engram_wait_seconds = 0;  // of a pass: layers stood still for rows
+  std::vector<BenchPart> parts;    // largest first
+};
+
+struct BenchModel {
+  std::string path;
+  std::string name;
+  std::string backend;
+  double open_seconds = 0;
+  double first_token_seconds = 0;  // opening, and a prompt of `prompt` tokens
+  uint32_t prompt = 0;
+  BenchPass prefill;
+  std::vector<BenchPass> decode;  // by context
+};
+
+// Pages under weights and activations of --ops.
+enum class BenchPages : uint8_t { kSmall, kHuge };
+
+struct BenchOptions {
+  bool ops = true;
+  std::string model;           // path; empty: none
+  ModelOptions model_options;  // threads and backend count for `ops` as well
+  std::string filter;    // of figures of `ops`: a part of the name; empty: all
+  double seconds = 0.3;  // a figure, about
+  uint32_t rounds = 7;   // a figure, in that time
+  // Bytes that weights rotate over; 0: the larger of 256 MiB and four times the
+  // last-level cache.
+  uint64_t working_set = 0;
+  BenchPages pages = BenchPages::kSmall;
+  std::vector<uint64_t> contexts = {1024};  // of `model`
+  uint32_t prompt = 512;                    // tokens of a prefill
+  // Called before each figure. false: stop, kCancelled.
+  std::function<bool(const std::string& what, uint64_t done, uint64_t total)>
+      progress;
+};
+
+struct BenchReport {
+  // Conditions.
+  std::string date;  // UTC, ISO 8601
+  std::string system;
+  std::string cpu;
+  uint32_t processors = 0;
+  uint64_t memory_bytes = 0;
+  uint32_t threads = 0;
+  std::string backend;
+  std::string pages;
+  uint64_t working_set = 0;
+  std::vector<BenchYardstick> yardsticks;
+  std::vector<BenchFigure> ops;
+  std::vector<BenchModel> models;  // none or one
+  std::vector<std::string> notes;  // what was left out, and why
+};
+
+// Takes all of the threads it is told to, and memory of about
+// options.working_set and the model's.
+ECPHORY_EXPORT Result<BenchReport> RunBench(const BenchOptions& options);
+
+// Names of the figures of `ops`, in order.
+ECPHORY_EXPORT std::vector<std::string> BenchFigures();
+
+}  // namespace ecphory

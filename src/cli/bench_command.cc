@@ -1,0 +1,109 @@
+// ecphory bench: operators and models, held against the machine's bounds.
+#include <memory>
+
+#include "bench_output.h"
+#include "commands.h"
+#include "ecphory/bench.h"
+#include "flags.h"
+#include "interrupt.h"
+#include "output.h"
+#include "progress.h"
+
+namespace ecphory::cli {
+
+namespace {
+
+constexpr char kFooter[] = R"(
+Measures first what this machine does at best with so many threads: reading,
+copying, multiply-adds. Then every operator at the shapes of the released model,
+with weights that rotate through more memory than any cache holds; 'share' is
+the time that the bytes take at that bandwidth, or the arithmetic at that peak,
+over the time it took. Best on an otherwise idle machine.
+
+Examples:
+  ecphory bench --ops
+  ecphory bench --ops --filter matvec/Q8_0 --threads 1
+  ecphory bench --ops --quick --json > bench.json)";
+
+// What --quick stands for: enough to see that everything runs.
+constexpr float kQuickSeconds = 0.02f;
+constexpr uint32_t kQuickRounds = 3;
+
+constexpr uint64_t kMaxWorkingSet = uint64_t{1024} << 30;
+
+struct BenchFlags {
+  BenchOptions options;
+  float seconds = 0.3f;
+  std::optional<uint64_t> working_set;
+  std::string device = "cpu";
+  bool ops = false;
+  bool quick = false;
+  bool list = false;
+  bool json = false;
+};
+
+Status PrintNames(const std::string& filter) {
+  std::string lines;
+  for (const std::string& name : BenchFigures()) {
+    if (name.find(filter) != std::string::npos) lines += name + "\n";
+  }
+  return Print(lines);
+}
+
+Status RunBenchCommand(const BenchFlags& flags) {
+  if (flags.list) return PrintNames(flags.options.filter);
+  if (!flags.ops) {
+    return InvalidArgument("nothing to measure, expected --ops");
+  }
+  BenchOptions options = flags.options;
+  options.seconds = flags.quick ? kQuickSeconds : flags.seconds;
+  if (flags.quick) options.rounds = kQuickRounds;
+  options.working_set = flags.working_set.value_or(0);
+  Progress progress("measuring");
+  options.progress = [&](const std::string& what, uint64_t done,
+                         uint64_t total) {
+    progress.Show(done, total, ", " + what);
+    return !Interrupted();
+  };
+  ECPHORY_ASSIGN_OR_RETURN(const BenchReport report, RunBench(options));
+  progress.Erase();
+  return flags.json ? PrintJson(BenchJson(report))
+                    : PrintLines(BenchText(report));
+}
+
+}  // namespace
+
+void AddBenchCommand(CLI::App& app, Action* action) {
+  auto flags = std::make_shared<BenchFlags>();
+  BenchOptions& options = flags->options;
+  CLI::App* command = app.add_subcommand(
+      "bench", "Measure operators and models against the machine's bounds");
+  command->footer(kFooter);
+  command->add_flag("--ops", flags->ops, "Operators at released shapes");
+  AddText(*command, "--filter", &options.filter, "TEXT",
+          "Only operators whose name holds this; --list shows the names");
+  command->add_flag("--list", flags->list, "Only print the operators' names");
+  AddThreads(*command, &options.model_options.threads);
+  AddBackend(*command, &options.model_options.backend);
+  AddChoice<std::string>(*command, "--device", &flags->device, {{"cpu", "cpu"}},
+                         "What computes (default: cpu)");
+  AddInteger(*command, "--repetitions", &options.rounds, 3, 1000,
+             "Rounds a figure is the median of (default: 7)");
+  AddReal(
+      *command, "--seconds", &flags->seconds,
+      [](float value) { return value > 0 && value <= 600; },
+      "more than 0, up to 600", "A figure takes about (default: 0.3)");
+  AddChoice<BenchPages>(
+      *command, "--pages", &options.pages,
+      {{"small", BenchPages::kSmall}, {"huge", BenchPages::kHuge}},
+      "Pages under weights and streams (default: small, as a mapped file has)");
+  AddBytes(*command, "--working-set", &flags->working_set, kMaxWorkingSet,
+           "Memory that weights rotate over (default: 256M, or four times the "
+           "last-level cache)");
+  command->add_flag("--quick", flags->quick,
+                    "A tenth of the time, to see that all runs");
+  command->add_flag("--json", flags->json, "Print JSON with the conditions");
+  command->callback([=] { *action = [=] { return RunBenchCommand(*flags); }; });
+}
+
+}  // namespace ecphory::cli

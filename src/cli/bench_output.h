@@ -1,0 +1,15 @@
+// A bench report for people and for programs.
+#pragma once
+
+#include <string>
+
+#include "ecphory/bench.h"
+#include "output.h"
+
+namespace ecphory::cli {
+
+std::string BenchText(const BenchReport& report);
+// Keys: docs/bench.md.
+Json BenchJson(const BenchReport& report);
+
+}  // namespace ecphory::cli

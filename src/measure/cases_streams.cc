@@ -1,0 +1,144 @@
+// The residual streams: mHC sites, their operators, the Engram gate.
+#include <memory>
+#include <string>
+
+#include "measure/op_case.h"
+#include "model/hyper_connections.h"
+
+namespace ecphory::measure {
+
+namespace {
+
+constexpr size_t kMixRows = (2 + kStreams) * kStreams;
+constexpr float kEps = 1e-6f;
+
+// Streams of as many passes as fill the working set, taken in turn.
+class Turns {
+ public:
+  Turns(size_t working_set, size_t bytes)
+      : count_(std::max<size_t>(1, working_set / bytes)) {}
+  size_t count() const { return count_; }
+  size_t Next() { return next_++ % count_; }
+
+ private:
+  size_t count_;
+  size_t next_ = 0;
+};
+
+// What a whole site moves at the least: the streams in and out, the sublayer's
+// input and output, and the mix's weights.
+OpCost SiteCost(size_t tokens, const Matrix& fn) {
+  const double values = static_cast<double>(tokens * (2 * kStreams + 2)) *
+                        static_cast<double>(kHidden);
+  return {
+      MatrixBytes(fn) + sizeof(float) * values,
+      CostOf(
+          HcMixArgs{
+              .fn = fn, .tokens = tokens, .streams = kStreams, .dim = kHidden})
+          .flops};
+}
+
+// Sites as the forward pass runs them, without their sublayers. One instance
+// serves a token (its streams are 80 KB and stay in the cache, as they do
+// between layers); a prompt's instances are taken in turn.
+Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
+  constexpr size_t kInstances = 3;
+  using Sites = std::vector<std::unique_ptr<HyperConnections>>;
+  auto sites = std::make_shared<Sites>();
+  ECPHORY_ASSIGN_OR_RETURN(const auto weights,
+                           context.Weights(WeightFormat::kF32));
+  const HyperConnections::Shape shape = {.streams = kStreams,
+                                         .dim = kHidden,
+                                         .norm_eps = kEps,
+                                         .hc_eps = kEps,
+                                         .sinkhorn_iters = 20};
+  for (size_t i = 0; i < (tokens > 1 ? kInstances : 1); ++i) {
+    sites->push_back(std::make_unique<HyperConnections>(
+        shape, tokens, context.ops(), context.pool()));
+    sites->back()->Begin(tokens);
+    RandomBits bits(i);
+    float* const h = sites->back()->streams();
+    for (size_t k = 0; k < tokens * kStreams * kHidden; ++k) {
+      h[k] = bits.Signed();
+    }
+  }
+  PreparedCase prepared;
+  prepared.cost = SiteCost(tokens, weights->Next(kMixRows, kStreams * kHidden));
+  auto turn = std::make_shared<size_t>(0);
+  auto mix = std::make_shared<HyperConnectionWeights>();
+  mix->scale.assign(3, 0.01f);
+  mix->base.assign(kMixRows, 0.0f);
+  prepared.subject.call = [=] {
+    mix->fn = weights->Next(kMixRows, kStreams * kHidden);
+    (*sites)[(*turn)++ % sites->size()]->Site(*mix, [](float*, float*) {});
+  };
+  return prepared;
+}
+
+Result<PreparedCase> PrepareExpand(CaseContext& context, size_t tokens) {
+  const size_t width = tokens * kStreams * kHidden;
+  Turns turns(context.working_set(), width * sizeof(float));
+  ECPHORY_ASSIGN_OR_RETURN(const auto h, context.Floats(turns.count() * width));
+  ECPHORY_ASSIGN_OR_RETURN(const auto y, context.Floats(tokens * kHidden));
+  auto post = std::make_shared<std::vector<float>>(tokens * kStreams, 0.1f);
+  auto comb = std::make_shared<std::vector<float>>(tokens * kStreams * kStreams,
+                                                   1.0f / kStreams);
+  const auto args = [=](size_t turn) {
+    return HcExpandArgs{.y = y->floats(),
+                        .post = post->data(),
+                        .comb = comb->data(),
+                        .tokens = tokens,
+                        .streams = kStreams,
+                        .dim = kHidden,
+                        .h = h->floats() + turn * width};
+  };
+  auto next = std::make_shared<Turns>(turns);
+  return PreparedCase{{[=, &context] {
+                         context.ops().hc_expand(args(next->Next()),
+                                                 context.pool());
+                       },
+                       nullptr},
+                      CostOf(args(0))};
+}
+
+Result<PreparedCase> PrepareGate(CaseContext& context, size_t tokens) {
+  const size_t width = tokens * kStreams * kHidden;
+  ECPHORY_ASSIGN_OR_RETURN(const auto kv,
+                           context.Floats(tokens * (kStreams + 1) * kHidden));
+  ECPHORY_ASSIGN_OR_RETURN(const auto h, context.Floats(width));
+  ECPHORY_ASSIGN_OR_RETURN(const auto w, context.Floats(kStreams * kHidden));
+  const auto args = [=] {
+    return EngramGateArgs{.kv = kv->floats(),
+                          .q_weight = w->floats(),
+                          .k_weight = w->floats(),
+                          .tokens = tokens,
+                          .streams = kStreams,
+                          .dim = kHidden,
+                          .eps = kEps,
+                          .h = h->floats()};
+  };
+  return PreparedCase{
+      {[=, &context] { context.ops().engram_gate(args(), context.pool()); },
+       nullptr},
+      CostOf(args())};
+}
+
+}  // namespace
+
+void AddStreamCases(std::vector<OpCase>* cases) {
+  for (const size_t tokens : {size_t{1}, kPromptTokens}) {
+    const std::string n = std::to_string(tokens);
+    // A token's streams are small: what it reads is the mix's weights.
+    const Traffic traffic = tokens > 1 ? Traffic::kUpdate : Traffic::kRead;
+    const auto add = [&](const std::string& name, auto prepare) {
+      cases->push_back({name + n, traffic, [=](CaseContext& context) {
+                          return prepare(context, tokens);
+                        }});
+    };
+    add("mhc/site", PrepareSite);
+    add("mhc/expand", PrepareExpand);
+    add("engram_gate/", PrepareGate);
+  }
+}
+
+}  // namespace ecphory::measure

@@ -1,0 +1,35 @@
+#include "measure/op_case.h"
+
+#include <utility>
+
+namespace ecphory::measure {
+
+Result<std::shared_ptr<WeightPool>> CaseContext::Weights(WeightFormat format) {
+  if (weights_ == nullptr || weights_->format() != format) {
+    weights_.reset();  // before the next: both would not have to fit
+    ECPHORY_ASSIGN_OR_RETURN(WeightPool made,
+                             WeightPool::Create(format, options_.working_set,
+                                                options_.pages, pool_));
+    weights_ = std::make_shared<WeightPool>(std::move(made));
+  }
+  return weights_;
+}
+
+Result<std::shared_ptr<Buffer>> CaseContext::Floats(size_t count) {
+  ECPHORY_ASSIGN_OR_RETURN(
+      Buffer buffer, Buffer::Create(count * sizeof(float), options_.pages));
+  buffer.FillFloats(pool_);
+  return std::make_shared<Buffer>(std::move(buffer));
+}
+
+std::vector<OpCase> OpCases() {
+  std::vector<OpCase> cases;
+  AddMatmulCases(&cases);
+  AddExpertCases(&cases);
+  AddStreamCases(&cases);
+  AddAttentionCases(&cases);
+  AddSmallCases(&cases);
+  return cases;
+}
+
+}  // namespace ecphory::measure

@@ -1,0 +1,79 @@
+// Operators at the shapes of the released model, each ready to be timed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "ecphory/bench.h"
+#include "ecphory/status.h"
+#include "measure/op_cost.h"
+#include "measure/sampler.h"
+#include "measure/weight_pool.h"
+#include "measure/yardsticks.h"
+#include "ops/ops.h"
+
+namespace ecphory::measure {
+
+// Sizes of the released model.
+inline constexpr size_t kHidden = 5120;  // D
+inline constexpr size_t kStreams = 4;    // H
+inline constexpr size_t kHeads = 64;
+inline constexpr size_t kHeadDim = 512;  // d
+inline constexpr size_t kInner = 2304;   // of an expert
+inline constexpr size_t kTopkExperts = 6;
+inline constexpr size_t kWindow = 128;  // W
+inline constexpr size_t kIndexHeads = 32;
+inline constexpr size_t kIndexDim = 128;
+inline constexpr size_t kIndexTopk = 512;
+inline constexpr size_t kPromptTokens = 512;  // of a pass
+
+// What cases are prepared with. Weights of the format asked for last are kept,
+// so that neighbours share them.
+class CaseContext {
+ public:
+  CaseContext(const Ops& ops, ThreadPool& pool, const BenchOptions& options)
+      : ops_(ops), pool_(pool), options_(options) {}
+
+  const Ops& ops() const { return ops_; }
+  ThreadPool& pool() const { return pool_; }
+  size_t working_set() const { return options_.working_set; }
+  BenchPages pages() const { return options_.pages; }
+  Result<std::shared_ptr<WeightPool>> Weights(WeightFormat format);
+  // Random fp32 values in memory of the run's page kind.
+  Result<std::shared_ptr<Buffer>> Floats(size_t count);
+
+ private:
+  const Ops& ops_;
+  ThreadPool& pool_;
+  const BenchOptions& options_;
+  std::shared_ptr<WeightPool> weights_;
+};
+
+// A case that is ready. The subject owns its memory and uses the context's
+// operators and pool.
+struct PreparedCase {
+  Subject subject;
+  OpCost cost;  // of a call; zeros where nothing bounds it
+};
+
+struct OpCase {
+  std::string name;
+  Traffic traffic = Traffic::kRead;
+  std::function<Result<PreparedCase>(CaseContext&)> prepare;
+};
+
+// By kind; the names of all differ.
+void AddMatmulCases(std::vector<OpCase>* cases);
+void AddExpertCases(std::vector<OpCase>* cases);
+void AddStreamCases(std::vector<OpCase>* cases);
+void AddAttentionCases(std::vector<OpCase>* cases);
+void AddSmallCases(std::vector<OpCase>* cases);
+
+// All of them, in the order of the report.
+std::vector<OpCase> OpCases();
+
+}  // namespace ecphory::measure

@@ -1,0 +1,143 @@
+#include "measure/op_cost.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+
+#include "base/ceil_div.h"
+
+namespace ecphory::measure {
+
+namespace {
+
+constexpr double kF32 = sizeof(float);
+
+double D(size_t n) { return static_cast<double>(n); }
+
+// Pairs (token, visible entry) of index scores.
+double VisiblePairs(const IndexScoresArgs& args) {
+  double pairs = 0;
+  for (size_t t = 0; t < args.tokens; ++t) {
+    const uint64_t visible = (args.first_position + t + 1) / args.ratio;
+    pairs += static_cast<double>(std::min<uint64_t>(visible, args.groups));
+  }
+  return pairs;
+}
+
+// Window positions that token t attends.
+double WindowOf(const AttentionArgs& args, size_t t) {
+  const uint64_t present = args.first_position + t + 1 - args.window_begin;
+  return static_cast<double>(std::min<uint64_t>(args.window, present));
+}
+
+}  // namespace
+
+double MatrixBytes(const Matrix& matrix) {
+  double scales = 0;
+  if (matrix.format == WeightFormat::kFp8Tile32) {
+    const size_t bands =
+        CeilDiv(matrix.first_row + matrix.rows, 32) - matrix.first_row / 32;
+    scales = D(bands * CeilDiv(matrix.cols, 32));
+  } else if (matrix.format == WeightFormat::kFp4Row32) {
+    scales = D(matrix.rows * (matrix.cols / 32));
+  }
+  return D(matrix.rows * matrix.row_bytes()) + scales;
+}
+
+double ExpertBytes(const Expert& expert) {
+  return MatrixBytes(expert.w1) + MatrixBytes(expert.w3) +
+         MatrixBytes(expert.w2);
+}
+
+OpCost CostOf(const MatmulArgs& args) {
+  const size_t rows = args.weight.rows, cols = args.weight.cols;
+  return {MatrixBytes(args.weight) + kF32 * D(args.tokens * (rows + cols)),
+          2 * D(args.tokens * rows * cols)};
+}
+
+OpCost CostOf(const ExpertsArgs& args) {
+  const std::span ids(args.ids, args.tokens * args.topk);
+  const std::set<int32_t> used(ids.begin(), ids.end());
+  OpCost cost{.bytes = 2 * kF32 * D(args.tokens * args.dim)};
+  for (const int32_t id : used) {
+    cost.bytes += ExpertBytes(args.experts[static_cast<size_t>(id)]);
+  }
+  const size_t inner = args.experts[0].w1.rows;
+  cost.flops = 2 * D(ids.size() * 3 * inner * args.dim);
+  return cost;
+}
+
+OpCost CostOf(const HcMixArgs& args) {
+  const size_t width = args.streams * args.dim;
+  return {MatrixBytes(args.fn) + kF32 * D(args.tokens * width),
+          2 * D(args.tokens * width * (args.fn.rows + 1))};
+}
+
+OpCost CostOf(const HcHeadArgs& args) {
+  const size_t width = args.streams * args.dim;
+  return {MatrixBytes(args.fn) + kF32 * D(args.tokens * width),
+          2 * D(args.tokens * width * (args.fn.rows + 1))};
+}
+
+OpCost CostOf(const HcCollapseArgs& args) {
+  return {kF32 * D(args.tokens * (args.streams + 1) * args.dim),
+          2 * D(args.tokens * args.streams * args.dim)};
+}
+
+OpCost CostOf(const HcExpandArgs& args) {
+  const size_t h = args.streams;
+  return {kF32 * D(args.tokens * (2 * h + 1) * args.dim),
+          2 * D(args.tokens * h * (h + 1) * args.dim)};
+}
+
+OpCost CostOf(const AttentionArgs& args) {
+  const size_t width = args.heads * args.dim;
+  double pairs = 0;
+  std::set<int32_t> latents;
+  for (size_t t = 0; t < args.tokens; ++t) {
+    pairs += WindowOf(args, t);
+    if (args.selected == nullptr) continue;
+    for (size_t i = 0; i < args.topk; ++i) {
+      const int32_t entry = args.selected[t * args.topk + i];
+      if (entry < 0) break;
+      latents.insert(entry);
+      pairs += 1;
+    }
+  }
+  const double window =
+      WindowOf(args, 0) + D(std::max<size_t>(args.tokens, 1) - 1);
+  // A score and a value of each head: two multiply-adds a channel.
+  return {window * D(RowBytes(args.window_format, args.dim)) +
+              D(latents.size()) * D(RowBytes(args.latent_format, args.dim)) +
+              2 * kF32 * D(args.tokens * width),
+          4 * pairs * D(width)};
+}
+
+OpCost CostOf(const IndexScoresArgs& args) {
+  const size_t width = args.heads * args.dim;
+  return {D(args.groups) * D(RowBytes(args.key_format, args.dim)) +
+              kF32 * D(args.tokens * (width + args.groups)),
+          2 * VisiblePairs(args) * D(width + args.heads)};
+}
+
+OpCost CostOf(const CandidateBlocksArgs& args) {
+  return {kF32 * D(args.tokens * args.groups) +
+              D(args.tokens * CeilDiv(args.groups, args.block_size)),
+          0};
+}
+
+OpCost CostOf(const SelectTopkArgs& args) {
+  const size_t mask = args.mask == nullptr
+                          ? 0
+                          : args.tokens * CeilDiv(args.groups, args.block_size);
+  return {kF32 * D(args.tokens * (args.groups + args.topk)) + D(mask), 0};
+}
+
+OpCost CostOf(const EngramGateArgs& args) {
+  const size_t width = args.streams * args.dim;
+  // Keys, value, streams read and written; the two weights.
+  return {kF32 * (D(args.tokens) * D(3 * width + args.dim) + 2 * D(width)),
+          2 * D(args.tokens) * 4 * D(width)};
+}
+
+}  // namespace ecphory::measure

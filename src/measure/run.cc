@@ -1,0 +1,186 @@
+// RunBench: conditions, yardsticks, operators, yardsticks again.
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/quote.h"
+#include "ecphory/bench.h"
+#include "measure/op_case.h"
+#include "measure/spread.h"
+#include "measure/yardsticks.h"
+#include "trace/conditions.h"
+
+namespace ecphory {
+
+namespace measure {
+namespace {
+
+std::string UtcDate() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc = {};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%FT%TZ", &utc)};
+}
+
+void FillConditions(const BenchOptions& options, const Ops& ops,
+                    const ThreadPool& pool, BenchReport* report) {
+  report->date = UtcDate();
+  report->system = trace::SystemName();
+  report->cpu = trace::ProcessorName();
+  report->processors = std::thread::hardware_concurrency();
+  report->memory_bytes = trace::MemoryBytes();
+  report->threads = static_cast<uint32_t>(pool.threads());
+  report->backend = ops.name;
+  if (report->backend == "cpu") {
+    report->backend += std::string(" (") + CpuTargetName() + ")";
+  }
+  report->pages = options.pages == BenchPages::kHuge ? "huge" : "small";
+  report->working_set = options.working_set;
+  if (!HugePagesAllowed()) {
+    report->notes.push_back("read_huge: this system gives no huge pages");
+  }
+}
+
+struct Measured {
+  const OpCase* op = nullptr;
+  BenchFigure figure;
+};
+
+Result<BenchFigure> MeasureCase(const OpCase& op, const BenchOptions& options,
+                                CaseContext& context) {
+  auto prepared = op.prepare(context);
+  if (!prepared.ok()) return prepared.status().WithContext(op.name);
+  BenchFigure figure;
+  figure.name = op.name;
+  figure.bytes = prepared->cost.bytes;
+  figure.flops = prepared->cost.flops;
+  figure.seconds =
+      SpreadOf(Sample(prepared->subject, {options.seconds, options.rounds}));
+  return figure;
+}
+
+std::vector<OpCase> ChosenCases(const BenchOptions& options) {
+  std::vector<OpCase> chosen;
+  if (!options.ops) return chosen;
+  for (OpCase& op : OpCases()) {
+    if (op.name.find(options.filter) == std::string::npos) continue;
+    chosen.push_back(std::move(op));
+  }
+  return chosen;
+}
+
+class Run {
+ public:
+  Run(const BenchOptions& options, const Ops& ops, ThreadPool& pool)
+      : options_(options), pool_(pool), context_(ops, pool, options) {}
+
+  Status Operators(const std::vector<OpCase>& cases) {
+    total_ = cases.size() + 2;
+    ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());
+    for (const OpCase& op : cases) {
+      ECPHORY_RETURN_IF_ERROR(Step(op.name));
+      ECPHORY_ASSIGN_OR_RETURN(BenchFigure figure,
+                               MeasureCase(op, options_, context_));
+      figures_.push_back({&op, std::move(figure)});
+    }
+    return MeasureYardsticks();
+  }
+
+  void Report(BenchReport* report) {
+    report->yardsticks = yardsticks_.Report();
+    for (Measured& measured : figures_) {
+      yardsticks_.HoldTo(measured.op->traffic, options_.pages,
+                         &measured.figure);
+      report->ops.push_back(measured.figure);
+    }
+  }
+
+ private:
+  Status Step(const std::string& what) {
+    if (options_.progress && !options_.progress(what, done_, total_)) {
+      return Cancelled("stopped before %s", what.c_str());
+    }
+    ++done_;
+    return {};
+  }
+
+  Status MeasureYardsticks() {
+    ECPHORY_RETURN_IF_ERROR(Step("yardsticks"));
+    return yardsticks_.Measure(
+        {{options_.seconds, options_.rounds}, options_.working_set}, pool_);
+  }
+
+  const BenchOptions& options_;
+  ThreadPool& pool_;
+  CaseContext context_;
+  Yardsticks yardsticks_;
+  std::vector<Measured> figures_;
+  uint64_t done_ = 0;
+  uint64_t total_ = 0;
+};
+
+// The largest matrix of all cases is 168 MB in F32.
+constexpr uint64_t kSmallestSet = uint64_t{256} << 20;
+
+// Bytes; 0 where the system does not say.
+uint64_t LastLevelCache() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  uint64_t kib = 0;
+  file >> kib;
+  return kib << 10;
+}
+
+Result<BenchOptions> CheckOptions(BenchOptions options) {
+  if (options.rounds == 0 || !(options.seconds > 0)) {
+    return InvalidArgument("rounds and seconds must be more than 0");
+  }
+  if (options.working_set == 0) {
+    options.working_set = std::max(kSmallestSet, 4 * LastLevelCache());
+  }
+  if (options.working_set < kSmallestSet) {
+    return InvalidArgument("working set of %llu bytes, expected %llu or more",
+                           static_cast<unsigned long long>(options.working_set),
+                           static_cast<unsigned long long>(kSmallestSet));
+  }
+  return options;
+}
+
+uint32_t ThreadsOf(const BenchOptions& options) {
+  if (options.model_options.threads > 0) return options.model_options.threads;
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+}  // namespace measure
+
+Result<BenchReport> RunBench(const BenchOptions& asked) {
+  ECPHORY_ASSIGN_OR_RETURN(const BenchOptions options,
+                           measure::CheckOptions(asked));
+  ECPHORY_ASSIGN_OR_RETURN(const Ops* ops,
+                           FindOps(options.model_options.backend.c_str()));
+  const std::vector<measure::OpCase> cases = measure::ChosenCases(options);
+  if (options.ops && cases.empty()) {
+    return InvalidArgument("no figure's name holds %s",
+                           Quoted(options.filter).c_str());
+  }
+  ECPHORY_ASSIGN_OR_RETURN(const std::unique_ptr<ThreadPool> pool,
+                           ThreadPool::Create(measure::ThreadsOf(options)));
+  BenchReport report;
+  measure::FillConditions(options, *ops, *pool, &report);
+  measure::Run run(options, *ops, *pool);
+  ECPHORY_RETURN_IF_ERROR(run.Operators(cases));
+  run.Report(&report);
+  return report;
+}
+
+std::vector<std::string> BenchFigures() {
+  std::vector<std::string> names;
+  for (const measure::OpCase& op : measure::OpCases()) names.push_back(op.name);
+  return names;
+}
+
+}  // namespace ecphory

@@ -1,0 +1,146 @@
+#include "measure/yardsticks.h"
+
+#include <algorithm>
+
+#include "measure/buffer.h"
+#include "measure/spread.h"
+#include "ops/cpu/peak.h"
+
+namespace ecphory::measure {
+
+namespace {
+
+constexpr char kFma[] = "fma";
+
+struct MemoryNames {
+  const char* read;
+  const char* read_what;
+  const char* update;
+  const char* update_what;
+  const char* copy;
+  const char* copy_what;
+};
+
+MemoryNames NamesFor(BenchPages pages) {
+  if (pages == BenchPages::kHuge) {
+    return {"read_huge",   "reading, 2 MiB pages asked for",
+            "update_huge", "reading and writing in place, likewise",
+            "copy_huge",   "copying (bytes read and written), likewise"};
+  }
+  return {"read",   "reading, 4 KiB pages",
+          "update", "reading and writing in place, likewise",
+          "copy",   "copying (bytes read and written), likewise"};
+}
+
+// Enough arithmetic for a millisecond or so.
+constexpr size_t kFmaRounds = 100'000;
+
+// Parts of the buffer that a thread takes at a time: few enough to be long,
+// many enough that a thread that is held up loses little.
+constexpr size_t kParts = 8;
+
+// body(begin, bytes) over 64-byte aligned parts of `bytes`.
+template <typename Body>
+void InParts(size_t bytes, ThreadPool& pool, const Body& body) {
+  const size_t parts = kParts * pool.threads();
+  const size_t part = bytes / parts / 64 * 64;
+  pool.ParallelFor(parts, kParts, [&](size_t begin, size_t end, size_t) {
+    for (size_t i = begin; i < end; ++i) body(i * part, part);
+  });
+}
+
+}  // namespace
+
+void Yardsticks::Add(const char* name, const char* what, const char* unit,
+                     double amount, const std::vector<double>& seconds) {
+  auto entry = std::find_if(entries_.begin(), entries_.end(),
+                            [&](const Entry& e) { return e.name == name; });
+  if (entry == entries_.end()) {
+    entry = entries_.insert(entry, Entry{name, what, unit, {}});
+  }
+  for (const double s : seconds) entry->rates.push_back(amount / s);
+}
+
+Status Yardsticks::MeasureMemory(const YardstickOptions& options,
+                                 BenchPages pages, ThreadPool& pool) {
+  ECPHORY_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Create(options.bytes, pages));
+  buffer.FillFloats(pool);
+  const MemoryNames names = NamesFor(pages);
+  const size_t bytes = buffer.size(), half = bytes / 2;
+  uint8_t* const data = buffer.data();
+  const auto measure = [&](const char* name, const char* what, double amount,
+                           const std::function<void()>& call) {
+    Add(name, what, "B/s", amount, Sample({call, nullptr}, options.sample));
+  };
+  measure(names.read, names.read_what, static_cast<double>(bytes), [&] {
+    InParts(bytes, pool, [&](size_t at, size_t n) { ReadBytes(data + at, n); });
+  });
+  measure(
+      names.update, names.update_what, 2.0 * static_cast<double>(bytes), [&] {
+        InParts(bytes, pool, [&](size_t at, size_t n) {
+          NegateFloats(reinterpret_cast<float*>(data + at), n / sizeof(float));
+        });
+      });
+  measure(names.copy, names.copy_what, 2.0 * static_cast<double>(half), [&] {
+    InParts(half, pool, [&](size_t at, size_t n) {
+      CopyBytes(data + at, n, data + half + at);
+    });
+  });
+  return {};
+}
+
+void Yardsticks::MeasureArithmetic(const YardstickOptions& options,
+                                   ThreadPool& pool) {
+  const double flops =
+      MultiplyAdds(kFmaRounds) * static_cast<double>(pool.threads());
+  const auto call = [&] {
+    pool.ParallelFor(pool.threads(), 1, [](size_t begin, size_t end, size_t) {
+      for (size_t i = begin; i < end; ++i) MultiplyAdds(kFmaRounds);
+    });
+  };
+  Add(kFma, "fp32 multiply-adds on registers", "FLOP/s", flops,
+      Sample({call, nullptr}, options.sample));
+}
+
+Status Yardsticks::Measure(const YardstickOptions& options, ThreadPool& pool) {
+  ECPHORY_RETURN_IF_ERROR(MeasureMemory(options, BenchPages::kSmall, pool));
+  if (HugePagesAllowed()) {
+    ECPHORY_RETURN_IF_ERROR(MeasureMemory(options, BenchPages::kHuge, pool));
+  }
+  MeasureArithmetic(options, pool);
+  return {};
+}
+
+double Yardsticks::Rate(const std::string& name) const {
+  for (const Entry& entry : entries_) {
+    if (entry.name == name) return SpreadOf(entry.rates).median;
+  }
+  return 0;
+}
+
+std::vector<BenchYardstick> Yardsticks::Report() const {
+  std::vector<BenchYardstick> report;
+  for (const Entry& entry : entries_) {
+    report.push_back(
+        {entry.name, entry.what, entry.unit, SpreadOf(entry.rates)});
+  }
+  return report;
+}
+
+void Yardsticks::HoldTo(Traffic traffic, BenchPages pages,
+                        BenchFigure* figure) const {
+  const MemoryNames names = NamesFor(pages);
+  const auto hold = [&](const char* name, double amount) {
+    const double rate = Rate(name);
+    if (rate <= 0 || amount / rate <= figure->bound_seconds) return;
+    figure->bound = name;
+    figure->bound_seconds = amount / rate;
+  };
+  hold(traffic == Traffic::kRead ? names.read : names.update, figure->bytes);
+  hold(kFma, figure->flops);
+  if (figure->seconds.median > 0) {
+    figure->share = figure->bound_seconds / figure->seconds.median;
+  }
+}
+
+}  // namespace ecphory::measure

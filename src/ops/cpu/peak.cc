@@ -1,0 +1,146 @@
+#include "ops/cpu/peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "base/highway_config.h"
+#define HWY_TARGET_INCLUDE "ops/cpu/peak.cc"
+#include "hwy/foreach_target.h"
+// Order matters: foreach_target comes before everything per target.
+#include "hwy/highway.h"
+#include "ops/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+namespace {
+
+// 12 chains cover the latency of two FMA units of 4-5 cycles.
+constexpr size_t kChains = 12;
+
+// Rows that a matrix-vector kernel has under way.
+constexpr size_t kRuns = 4;
+
+double RunMultiplyAdds(size_t rounds, float* out) {
+  VF acc[kChains];
+  for (size_t c = 0; c < kChains; ++c) acc[c] = hn::Set(kF, 1.0f + c);
+  const VF factor = hn::Set(kF, 0.999f);
+  for (size_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (size_t c = 0; c < kChains; ++c) {
+      acc[c] = hn::MulAdd(acc[c], factor, factor);
+    }
+  }
+  VF sum = acc[0];
+  for (size_t c = 1; c < kChains; ++c) sum = hn::Add(sum, acc[c]);
+  Store(sum, out);
+  return 2.0 * kChains * kLanes * static_cast<double>(rounds);
+}
+
+void SumAll(const float* x, size_t n, float* out) {
+  const size_t run = n / kRuns / kLanes * kLanes;
+  VF sums[kRuns];
+  for (size_t k = 0; k < kRuns; ++k) sums[k] = hn::Zero(kF);
+  for (size_t i = 0; i < run; i += kLanes) {
+#pragma GCC unroll 4
+    for (size_t k = 0; k < kRuns; ++k) {
+      sums[k] = hn::Add(sums[k], Load(x + k * run + i));
+    }
+  }
+  size_t i = kRuns * run;
+  for (; i + kLanes <= n; i += kLanes) sums[0] = hn::Add(sums[0], Load(x + i));
+  if (i < n) sums[0] = hn::Add(sums[0], LoadPartial(x + i, n - i));
+  Store(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])), out);
+}
+
+void CopyAll(const float* from, size_t n, float* to) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(Load(from + i), to + i);
+  if (i < n) StorePartial(LoadPartial(from + i, n - i), to + i, n - i);
+}
+
+void NegateAll(float* x, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(hn::Neg(Load(x + i)), x + i);
+  if (i < n) StorePartial(hn::Neg(LoadPartial(x + i, n - i)), x + i, n - i);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ecphory {
+
+namespace {
+
+HWY_EXPORT(RunMultiplyAdds);
+HWY_EXPORT(SumAll);
+HWY_EXPORT(CopyAll);
+HWY_EXPORT(NegateAll);
+
+// The best of several runs: other processes only ever slow one down.
+constexpr int kAttempts = 20;
+
+template <typename Function>
+double Seconds(const Function& function) {
+  const auto begin = std::chrono::steady_clock::now();
+  function();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+// Keeps a result alive.
+void Use(float value) {
+  volatile float sink = value;
+  (void)sink;
+}
+
+}  // namespace
+
+double MultiplyAdds(size_t rounds) {
+  float out[64];
+  const double operations = HWY_DYNAMIC_DISPATCH(RunMultiplyAdds)(rounds, out);
+  Use(out[0]);
+  return operations;
+}
+
+void ReadBytes(const uint8_t* data, size_t bytes) {
+  float out[64];
+  HWY_DYNAMIC_DISPATCH(SumAll)
+  (reinterpret_cast<const float*>(data), bytes / sizeof(float), out);
+  Use(out[0]);
+}
+
+void CopyBytes(const uint8_t* from, size_t bytes, uint8_t* to) {
+  HWY_DYNAMIC_DISPATCH(CopyAll)
+  (reinterpret_cast<const float*>(from), bytes / sizeof(float),
+   reinterpret_cast<float*>(to));
+}
+
+void NegateFloats(float* x, size_t n) { HWY_DYNAMIC_DISPATCH(NegateAll)(x, n); }
+
+double MeasureFmaPeak() {
+  double best = 0;
+  for (int run = 0; run < kAttempts; ++run) {
+    double operations = 0;
+    const double seconds = Seconds([&] { operations = MultiplyAdds(200'000); });
+    best = std::max(best, operations / seconds);
+  }
+  return best;
+}
+
+double MeasureReadBandwidth(size_t bytes) {
+  const std::vector<uint8_t> buffer(bytes, 1);
+  double best = 0;
+  for (int run = 0; run < kAttempts; ++run) {
+    const double seconds = Seconds([&] { ReadBytes(buffer.data(), bytes); });
+    best = std::max(best, static_cast<double>(bytes) / seconds);
+  }
+  return best;
+}
+
+}  // namespace ecphory
+#endif

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# ecphory bench from the outside: flags, errors, the keys of its JSON, Ctrl-C.
+# bench_tool_test.sh TOOL
+set -uo pipefail
+
+tool=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# expect CODE PATTERN ARGUMENT...: exit code, and a line on either stream.
+expect() {
+  local code=$1 pattern=$2 found
+  shift 2
+  "$tool" bench "$@" >out 2>err </dev/null
+  found=$?
+  [ "$found" -eq "$code" ] || fail "exit code $found, expected $code: $*"
+  grep -qE -- "$pattern" out err ||
+    fail "no '$pattern' from bench $*: $(cat out err)"
+}
+
+echo "== usage errors are one line each"
+expect 2 'nothing to measure, expected --ops'
+expect 2 "no figure's name holds 'nosuch'" --ops --filter nosuch
+[ "$(wc -l <err)" -eq 1 ] || fail "more than one line: $(cat err)"
+expect 2 "--device: 'tpu', expected cpu" --ops --device tpu
+expect 2 "--repetitions: '0', expected a whole number from 3" \
+  --ops --repetitions 0
+expect 2 "--seconds: '0', expected more than 0" --ops --seconds 0
+expect 2 "--pages: 'big', expected huge\|small" --ops --pages big
+expect 2 "--threads: '0', expected" --ops --threads 0
+expect 2 'working set of 1048576 bytes, expected 268435456' \
+  --ops --filter pool/awake --working-set 1M
+
+echo "== names"
+expect 0 '^matvec/Q8_0/32768x1280$' --list
+expect 0 '^pool/asleep$' --list --filter pool
+grep -q matvec out && fail "--list does not filter"
+
+echo "== a figure in words and as JSON"
+expect 0 'matvec/Q8_0/5120x1280 .* read' \
+  --ops --quick --filter matvec/Q8_0/5120x1280 --threads 2
+grep -qE '^  fma .*FLOP/s' out || fail "no yardstick: $(cat out)"
+"$tool" bench --ops --quick --filter /5120x1280 --json >out 2>err ||
+  fail "--json: $(cat err)"
+if command -v python3 >/dev/null; then
+  python3 - out <<'PYTHON' || fail "the JSON is not as docs/bench.md says"
+import json
+import sys
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    report = json.load(file)
+assert report["version"] == 1
+conditions = {"date", "system", "cpu", "processors", "memory_bytes",
+              "threads", "backend", "pages", "working_set"}
+assert conditions <= report["conditions"].keys(), report["conditions"]
+spread = {"median", "p10", "p90", "min", "max", "rounds"}
+names = {y["name"] for y in report["yardsticks"]}
+assert {"read", "update", "copy", "fma"} <= names, names
+for yardstick in report["yardsticks"]:
+    assert yardstick["unit"] in ("B/s", "FLOP/s")
+    assert spread == yardstick["value"].keys()
+    assert yardstick["value"]["median"] > 0
+assert len(report["ops"]) >= 7
+for op in report["ops"]:
+    assert op["name"].endswith("/5120x1280")
+    assert spread == op["seconds"].keys()
+    s = op["seconds"]
+    assert 0 < s["min"] <= s["p10"] <= s["median"] <= s["p90"] <= s["max"]
+    assert op["bytes"] > 5120 * 1280 / 8 and op["flops"] == 2 * 5120 * 1280
+    assert op["bound"] in names and op["bound_seconds"] > 0
+    assert abs(op["share"] - op["bound_seconds"] / s["median"]) < 1e-9
+assert isinstance(report["notes"], list)
+PYTHON
+fi
+
+echo "== Ctrl-C"
+"$tool" bench --ops >out 2>err &
+running=$!
+sleep 1
+kill -INT $running
+wait $running
+[ $? -eq 130 ] || fail "SIGINT: $(cat err)"
+grep -q '^ecphory: cancelled: stopped before' err ||
+  fail "nothing said after SIGINT: $(cat err)"
+
+if [ "$failures" -ne 0 ]; then
+  echo "$failures failures"
+  exit 1
+fi
+echo "all passed"
