@@ -25,19 +25,6 @@ class Turns {
   size_t next_ = 0;
 };
 
-// What a whole site moves at the least: the streams in and out, the sublayer's
-// input and output, and the mix's weights.
-OpCost SiteCost(size_t tokens, const Matrix& fn) {
-  const double values = static_cast<double>(tokens * (2 * kStreams + 2)) *
-                        static_cast<double>(kHidden);
-  return {
-      MatrixBytes(fn) + sizeof(float) * values,
-      CostOf(
-          HcMixArgs{
-              .fn = fn, .tokens = tokens, .streams = kStreams, .dim = kHidden})
-          .flops};
-}
-
 // Sites as the forward pass runs them, without their sublayers. One instance
 // serves a token (its streams are 80 KB and stay in the cache, as they do
 // between layers); a prompt's instances are taken in turn.
@@ -63,14 +50,22 @@ Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
     }
   }
   PreparedCase prepared;
-  prepared.cost = SiteCost(tokens, weights->Next(kMixRows, kStreams * kHidden));
+  const float y = 0;  // that there is one, is all that counts
+  prepared.cost =
+      CostOf(HcSplitArgs{.y = &y,
+                         .fn = weights->Next(kMixRows, kStreams * kHidden),
+                         .tokens = tokens,
+                         .streams = kStreams,
+                         .dim = kHidden});
   auto turn = std::make_shared<size_t>(0);
   auto mix = std::make_shared<HyperConnectionWeights>();
   mix->scale.assign(3, 0.01f);
   mix->base.assign(kMixRows, 0.0f);
+  const std::vector<float> norm(kHidden, 1.0f);
   prepared.subject.call = [=] {
     mix->fn = weights->Next(kMixRows, kStreams * kHidden);
-    (*sites)[(*turn)++ % sites->size()]->Site(*mix, [](float*, float*) {});
+    (*sites)[(*turn)++ % sites->size()]->Site(*mix, norm,
+                                              [](const float*, float*) {});
   };
   return prepared;
 }

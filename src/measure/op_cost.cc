@@ -67,10 +67,16 @@ OpCost CostOf(const ExpertsArgs& args) {
   return cost;
 }
 
-OpCost CostOf(const HcMixArgs& args) {
-  const size_t width = args.streams * args.dim;
-  return {MatrixBytes(args.fn) + kF32 * D(args.tokens * width),
-          2 * D(args.tokens * width * (args.fn.rows + 1))};
+OpCost CostOf(const HcSplitArgs& args) {
+  const size_t h = args.streams;
+  // The streams are read and x is written; with y, it is read and the streams
+  // are written as well.
+  const size_t values = (args.y != nullptr ? 2 * h + 2 : h + 1) * args.dim;
+  const size_t expand = args.y != nullptr ? h * (h + 1) : 0;
+  // The mix and the sum of squares over all streams, collapse and norm.
+  const size_t products = h * (args.fn.rows + 1) + h + 2 + expand;
+  return {MatrixBytes(args.fn) + kF32 * D(args.tokens * values),
+          2 * D(args.tokens * args.dim * products)};
 }
 
 OpCost CostOf(const HcHeadArgs& args) {

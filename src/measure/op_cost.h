@@ -26,7 +26,7 @@ double ExpertBytes(const Expert& expert);
 OpCost CostOf(const MatmulArgs& args);
 // Each expert that a token chose is read once.
 OpCost CostOf(const ExpertsArgs& args);
-OpCost CostOf(const HcMixArgs& args);
+OpCost CostOf(const HcSplitArgs& args);
 OpCost CostOf(const HcHeadArgs& args);
 OpCost CostOf(const HcCollapseArgs& args);
 OpCost CostOf(const HcExpandArgs& args);

@@ -68,14 +68,20 @@ TEST(OpCost, ExpertsAreReadOnceEach) {
 }
 
 TEST(OpCost, HyperConnections) {
-  const OpCost mix =
-      CostOf(HcMixArgs{.fn = Weight(WeightFormat::kF32, 24, 20480),
-                       .tokens = 1,
-                       .streams = 4,
-                       .dim = 5120});
-  EXPECT_EQ(mix.bytes, 1'966'080 + 81'920);
-  // 24 products and a sum of squares over 20,480 values.
-  EXPECT_EQ(mix.flops, 1'024'000);
+  HcSplitArgs args = {.fn = Weight(WeightFormat::kF32, 24, 20480),
+                      .tokens = 1,
+                      .streams = 4,
+                      .dim = 5120};
+  // The weights, four streams read, one vector written.
+  EXPECT_EQ(CostOf(args).bytes, 1'966'080 + 5 * 20'480);
+  // Of each of 5,120 channels: 24 products and a square in four streams, four
+  // of the collapse, two of the norm.
+  EXPECT_EQ(CostOf(args).flops, 2 * 5120 * 106);
+  const float y = 0;
+  args.y = &y;
+  // (2 * 4 + 2) * 5120 values in all, and 20 more products a channel.
+  EXPECT_EQ(CostOf(args).bytes, 1'966'080 + 10 * 20'480);
+  EXPECT_EQ(CostOf(args).flops, 2 * 5120 * 126);
   const OpCost collapse =
       CostOf(HcCollapseArgs{.tokens = 512, .streams = 4, .dim = 5120});
   EXPECT_EQ(collapse.bytes, 512.0 * 5 * 5120 * 4);
