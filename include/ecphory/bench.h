@@ -55,7 +55,9 @@ struct BenchPart {
   uint64_t calls = 0;
 };
 
-// A model at one context: steps of one token, or a prompt.
+// A model at one context: a step of one token, or a prompt. The figure's bytes
+// are those of weights and packed state, each counted once a pass; table rows
+// come from disk and are not in them.
 struct BenchPass {
   uint64_t context = 0;            // tokens before the pass
   uint32_t tokens = 0;             // of the pass
@@ -68,6 +70,8 @@ struct BenchModel {
   std::string path;
   std::string name;
   std::string backend;
+  uint32_t threads = 0;
+  std::string engram_io;  // "" without Engram
   double open_seconds = 0;
   double first_token_seconds = 0;  // opening, and a prompt of `prompt` tokens
   uint32_t prompt = 0;

@@ -20,8 +20,13 @@ with weights that rotate through more memory than any cache holds; 'share' is
 the time that the bytes take at that bandwidth, or the arithmetic at that peak,
 over the time it took. Best on an otherwise idle machine.
 
+With -m a model as a whole as well: a prompt, and steps of one token at each
+--context. The caches are then filled with random rows, so that no long prefill
+is needed; bytes are those of the weights and rows that a step touched.
+
 Examples:
   ecphory bench --ops
+  ecphory bench -m model.gguf --context 1024,65536
   ecphory bench --ops --filter matvec/Q8_0 --threads 1
   ecphory bench --ops --quick --json > bench.json)";
 
@@ -29,6 +34,7 @@ Examples:
 constexpr float kQuickSeconds = 0.02f;
 constexpr uint32_t kQuickRounds = 3;
 
+constexpr uint32_t kMaxContext = 1u << 30;
 constexpr uint64_t kMaxWorkingSet = uint64_t{1024} << 30;
 
 struct BenchFlags {
@@ -52,10 +58,11 @@ Status PrintNames(const std::string& filter) {
 
 Status RunBenchCommand(const BenchFlags& flags) {
   if (flags.list) return PrintNames(flags.options.filter);
-  if (!flags.ops) {
-    return InvalidArgument("nothing to measure, expected --ops");
+  if (!flags.ops && flags.options.model.empty()) {
+    return InvalidArgument("nothing to measure, expected --ops, -m or both");
   }
   BenchOptions options = flags.options;
+  options.ops = flags.ops;
   options.seconds = flags.quick ? kQuickSeconds : flags.seconds;
   if (flags.quick) options.rounds = kQuickRounds;
   options.working_set = flags.working_set.value_or(0);
@@ -71,6 +78,21 @@ Status RunBenchCommand(const BenchFlags& flags) {
                     : PrintLines(BenchText(report));
 }
 
+void AddContexts(CLI::App& app, BenchOptions* options) {
+  const auto set = [=](const std::vector<std::string>& texts) {
+    options->contexts.clear();
+    for (const std::string& text : texts) {
+      options->contexts.push_back(
+          ParseInteger("--context", text, 0, kMaxContext));
+    }
+  };
+  app.add_option_function<std::vector<std::string>>(
+         "--context", set,
+         "Tokens before a step of one, between commas (default: 1024)")
+      ->delimiter(',')
+      ->type_name("N");
+}
+
 }  // namespace
 
 void AddBenchCommand(CLI::App& app, Action* action) {
@@ -80,6 +102,11 @@ void AddBenchCommand(CLI::App& app, Action* action) {
       "bench", "Measure operators and models against the machine's bounds");
   command->footer(kFooter);
   command->add_flag("--ops", flags->ops, "Operators at released shapes");
+  AddText(*command, "-m,--model", &options.model, "MODEL",
+          "A .gguf file, or a directory with config.json and safetensors");
+  AddContexts(*command, &options);
+  AddInteger(*command, "--prompt", &options.prompt, 1, kMaxChunk,
+             "Tokens of the prompt (default: 512)");
   AddText(*command, "--filter", &options.filter, "TEXT",
           "Only operators whose name holds this; --list shows the names");
   command->add_flag("--list", flags->list, "Only print the operators' names");

@@ -21,6 +21,38 @@ Json FigureJson(const BenchFigure& figure) {
               {"share", figure.share}};
 }
 
+Json PassJson(const BenchPass& pass) {
+  Json parts = Json::array();
+  for (const BenchPart& part : pass.parts) {
+    parts.push_back(Json{{"name", part.name},
+                         {"seconds", part.seconds},
+                         {"share", part.share},
+                         {"calls", part.calls}});
+  }
+  Json json = FigureJson(pass.figure);
+  json["context"] = pass.context;
+  json["tokens"] = pass.tokens;
+  json["tokens_per_second"] = pass.tokens / pass.figure.seconds.median;
+  json["engram_wait_seconds"] = pass.engram_wait_seconds;
+  json["parts"] = std::move(parts);
+  return json;
+}
+
+Json ModelJson(const BenchModel& model) {
+  Json decode = Json::array();
+  for (const BenchPass& pass : model.decode) decode.push_back(PassJson(pass));
+  return Json{{"path", model.path},
+              {"name", model.name},
+              {"backend", model.backend},
+              {"threads", model.threads},
+              {"engram_io", model.engram_io},
+              {"open_seconds", model.open_seconds},
+              {"first_token_seconds", model.first_token_seconds},
+              {"prompt", model.prompt},
+              {"prefill", PassJson(model.prefill)},
+              {"decode", std::move(decode)}};
+}
+
 Json ConditionsJson(const BenchReport& report) {
   return Json{{"date", report.date},
               {"system", report.system},
@@ -46,10 +78,15 @@ Json BenchJson(const BenchReport& report) {
   for (const BenchFigure& figure : report.ops) {
     ops.push_back(FigureJson(figure));
   }
+  Json models = Json::array();
+  for (const BenchModel& model : report.models) {
+    models.push_back(ModelJson(model));
+  }
   return Json{{"version", kVersion},
               {"conditions", ConditionsJson(report)},
               {"yardsticks", std::move(yardsticks)},
               {"ops", std::move(ops)},
+              {"models", std::move(models)},
               {"notes", report.notes}};
 }
 

@@ -10,10 +10,12 @@ namespace {
 
 // "812 us", "3.41 ms": three digits and a unit.
 std::string Time(double seconds) {
-  if (seconds >= 1) return Format("%.3g s", seconds);
-  if (seconds >= 1e-3) return Format("%.3g ms", seconds * 1e3);
-  if (seconds >= 1e-6) return Format("%.3g us", seconds * 1e6);
-  return Format("%.3g ns", seconds * 1e9);
+  constexpr const char* kUnits[] = {"s", "ms", "us", "ns"};
+  size_t unit = 0;
+  // 999.5 would be rounded to four digits.
+  for (; unit < 3 && seconds < 0.9995; ++unit) seconds *= 1e3;
+  const int decimals = seconds < 9.995 ? 2 : seconds < 99.95 ? 1 : 0;
+  return Format("%.*f %s", decimals, seconds, kUnits[unit]);
 }
 
 std::string Rate(double amount, double seconds) {
@@ -57,6 +59,36 @@ std::string FigureHead() {
                 "p10", "p90", "GB/s", "GFLOP/s", "bound", "share");
 }
 
+std::string PartsText(const BenchPass& pass) {
+  std::string text;
+  for (const BenchPart& part : pass.parts) {
+    text += Format("    %-24s %9s %6.1f %%\n", part.name.c_str(),
+                   Time(part.seconds).c_str(), 100 * part.share);
+  }
+  return text;
+}
+
+std::string ModelText(const BenchModel& model) {
+  std::string text = Format(
+      "\n%s%s%s: %u threads, %s; opened in %s, first token of %u after %s\n",
+      model.path.c_str(), model.name.empty() ? "" : ", ", model.name.c_str(),
+      model.threads, model.backend.c_str(), Time(model.open_seconds).c_str(),
+      model.prompt, Time(model.first_token_seconds).c_str());
+  text += FigureHead() + FigureText(model.prefill.figure);
+  text += Format("    %.1f tokens/s\n",
+                 model.prefill.tokens / model.prefill.figure.seconds.median);
+  text += PartsText(model.prefill);
+  for (const BenchPass& pass : model.decode) {
+    text += FigureText(pass.figure) + PartsText(pass);
+  }
+  if (!model.decode.empty()) {
+    text +=
+        "  decode: the caches were filled with random rows up to that "
+        "context\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string BenchText(const BenchReport& report) {
@@ -66,6 +98,7 @@ std::string BenchText(const BenchReport& report) {
   }
   if (!report.ops.empty()) text += FigureHead();
   for (const BenchFigure& figure : report.ops) text += FigureText(figure);
+  for (const BenchModel& model : report.models) text += ModelText(model);
   for (const std::string& note : report.notes) text += "\n  " + note + "\n";
   return text;
 }

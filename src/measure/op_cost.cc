@@ -14,6 +14,10 @@ constexpr double kF32 = sizeof(float);
 
 double D(size_t n) { return static_cast<double>(n); }
 
+OpCost Cost(double stored, double activations, double flops) {
+  return {.bytes = stored + activations, .flops = flops, .stored = stored};
+}
+
 // Pairs (token, visible entry) of index scores.
 double VisiblePairs(const IndexScoresArgs& args) {
   double pairs = 0;
@@ -51,20 +55,20 @@ double ExpertBytes(const Expert& expert) {
 
 OpCost CostOf(const MatmulArgs& args) {
   const size_t rows = args.weight.rows, cols = args.weight.cols;
-  return {MatrixBytes(args.weight) + kF32 * D(args.tokens * (rows + cols)),
-          2 * D(args.tokens * rows * cols)};
+  return Cost(MatrixBytes(args.weight), kF32 * D(args.tokens * (rows + cols)),
+              2 * D(args.tokens * rows * cols));
 }
 
 OpCost CostOf(const ExpertsArgs& args) {
   const std::span ids(args.ids, args.tokens * args.topk);
   const std::set<int32_t> used(ids.begin(), ids.end());
-  OpCost cost{.bytes = 2 * kF32 * D(args.tokens * args.dim)};
+  double stored = 0;
   for (const int32_t id : used) {
-    cost.bytes += ExpertBytes(args.experts[static_cast<size_t>(id)]);
+    stored += ExpertBytes(args.experts[static_cast<size_t>(id)]);
   }
   const size_t inner = args.experts[0].w1.rows;
-  cost.flops = 2 * D(ids.size() * 3 * inner * args.dim);
-  return cost;
+  return Cost(stored, 2 * kF32 * D(args.tokens * args.dim),
+              2 * D(ids.size() * 3 * inner * args.dim));
 }
 
 OpCost CostOf(const HcSplitArgs& args) {
@@ -75,25 +79,25 @@ OpCost CostOf(const HcSplitArgs& args) {
   const size_t expand = args.y != nullptr ? h * (h + 1) : 0;
   // The mix and the sum of squares over all streams, collapse and norm.
   const size_t products = h * (args.fn.rows + 1) + h + 2 + expand;
-  return {MatrixBytes(args.fn) + kF32 * D(args.tokens * values),
-          2 * D(args.tokens * args.dim * products)};
+  return Cost(MatrixBytes(args.fn), kF32 * D(args.tokens * values),
+              2 * D(args.tokens * args.dim * products));
 }
 
 OpCost CostOf(const HcHeadArgs& args) {
   const size_t width = args.streams * args.dim;
-  return {MatrixBytes(args.fn) + kF32 * D(args.tokens * width),
-          2 * D(args.tokens * width * (args.fn.rows + 1))};
+  return Cost(MatrixBytes(args.fn), kF32 * D(args.tokens * width),
+              2 * D(args.tokens * width * (args.fn.rows + 1)));
 }
 
 OpCost CostOf(const HcCollapseArgs& args) {
-  return {kF32 * D(args.tokens * (args.streams + 1) * args.dim),
-          2 * D(args.tokens * args.streams * args.dim)};
+  return Cost(0, kF32 * D(args.tokens * (args.streams + 1) * args.dim),
+              2 * D(args.tokens * args.streams * args.dim));
 }
 
 OpCost CostOf(const HcExpandArgs& args) {
   const size_t h = args.streams;
-  return {kF32 * D(args.tokens * (2 * h + 1) * args.dim),
-          2 * D(args.tokens * h * (h + 1) * args.dim)};
+  return Cost(0, kF32 * D(args.tokens * (2 * h + 1) * args.dim),
+              2 * D(args.tokens * h * (h + 1) * args.dim));
 }
 
 OpCost CostOf(const AttentionArgs& args) {
@@ -112,38 +116,41 @@ OpCost CostOf(const AttentionArgs& args) {
   }
   const double window =
       WindowOf(args, 0) + D(std::max<size_t>(args.tokens, 1) - 1);
+  const double rows =
+      window * D(RowBytes(args.window_format, args.dim)) +
+      D(latents.size()) * D(RowBytes(args.latent_format, args.dim));
   // A score and a value of each head: two multiply-adds a channel.
-  return {window * D(RowBytes(args.window_format, args.dim)) +
-              D(latents.size()) * D(RowBytes(args.latent_format, args.dim)) +
-              2 * kF32 * D(args.tokens * width),
-          4 * pairs * D(width)};
+  return Cost(rows, 2 * kF32 * D(args.tokens * width), 4 * pairs * D(width));
 }
 
 OpCost CostOf(const IndexScoresArgs& args) {
   const size_t width = args.heads * args.dim;
-  return {D(args.groups) * D(RowBytes(args.key_format, args.dim)) +
+  return Cost(D(args.groups) * D(RowBytes(args.key_format, args.dim)),
               kF32 * D(args.tokens * (width + args.groups)),
-          2 * VisiblePairs(args) * D(width + args.heads)};
+              2 * VisiblePairs(args) * D(width + args.heads));
 }
 
 OpCost CostOf(const CandidateBlocksArgs& args) {
-  return {kF32 * D(args.tokens * args.groups) +
-              D(args.tokens * CeilDiv(args.groups, args.block_size)),
-          0};
+  return Cost(0,
+              kF32 * D(args.tokens * args.groups) +
+                  D(args.tokens * CeilDiv(args.groups, args.block_size)),
+              0);
 }
 
 OpCost CostOf(const SelectTopkArgs& args) {
   const size_t mask = args.mask == nullptr
                           ? 0
                           : args.tokens * CeilDiv(args.groups, args.block_size);
-  return {kF32 * D(args.tokens * (args.groups + args.topk)) + D(mask), 0};
+  return Cost(0, kF32 * D(args.tokens * (args.groups + args.topk)) + D(mask),
+              0);
 }
 
 OpCost CostOf(const EngramGateArgs& args) {
   const size_t width = args.streams * args.dim;
-  // Keys, value, streams read and written; the two weights.
-  return {kF32 * (D(args.tokens) * D(3 * width + args.dim) + 2 * D(width)),
-          2 * D(args.tokens) * 4 * D(width)};
+  // The two weights; keys, value, streams read and written.
+  return Cost(kF32 * 2 * D(width),
+              kF32 * D(args.tokens * (3 * width + args.dim)),
+              2 * D(args.tokens) * 4 * D(width));
 }
 
 }  // namespace ecphory::measure

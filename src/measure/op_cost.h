@@ -11,9 +11,11 @@ namespace ecphory::measure {
 struct OpCost {
   double bytes = 0;  // weights, packed rows and activations
   double flops = 0;
+  double stored = 0;  // of `bytes`: weights and packed rows
 
   OpCost& operator+=(const OpCost& other) {
     bytes += other.bytes;
+    stored += other.stored;
     flops += other.flops;
     return *this;
   }

@@ -40,6 +40,7 @@ TEST(OpCost, Matmul) {
       .weight = Weight(WeightFormat::kQ8_0, 32768, 1280), .tokens = 1});
   EXPECT_EQ(cost.bytes, 44'564'480 + 4 * (32768 + 1280));
   EXPECT_EQ(cost.flops, 83'886'080);
+  EXPECT_EQ(cost.stored, 44'564'480);
   const OpCost prompt = CostOf(MatmulArgs{
       .weight = Weight(WeightFormat::kFp4Row32, 2304, 5120), .tokens = 512});
   EXPECT_EQ(prompt.bytes, 6'266'880 + 4.0 * 512 * (2304 + 5120));
@@ -106,6 +107,7 @@ TEST(OpCost, AttentionOfOneToken) {
                         .topk = 512};
   // 128 rows of 528 bytes, 512 of 288, queries and results in fp32.
   EXPECT_EQ(CostOf(args).bytes, 67'584 + 147'456 + 262'144);
+  EXPECT_EQ(CostOf(args).stored, 67'584 + 147'456);
   EXPECT_EQ(CostOf(args).flops, 83'886'080);
   // Entries behind the first -1 do not exist.
   std::fill(selected.begin() + 10, selected.end(), -1);

@@ -1,4 +1,4 @@
-// RunBench: conditions, yardsticks, operators, yardsticks again.
+// RunBench: conditions, yardsticks, operators, a model, yardsticks again.
 #include <algorithm>
 #include <ctime>
 #include <fstream>
@@ -8,6 +8,7 @@
 
 #include "base/quote.h"
 #include "ecphory/bench.h"
+#include "measure/model_run.h"
 #include "measure/op_case.h"
 #include "measure/spread.h"
 #include "measure/yardsticks.h"
@@ -45,11 +46,6 @@ void FillConditions(const BenchOptions& options, const Ops& ops,
   }
 }
 
-struct Measured {
-  const OpCase* op = nullptr;
-  BenchFigure figure;
-};
-
 Result<BenchFigure> MeasureCase(const OpCase& op, const BenchOptions& options,
                                 CaseContext& context) {
   auto prepared = op.prepare(context);
@@ -78,25 +74,26 @@ class Run {
   Run(const BenchOptions& options, const Ops& ops, ThreadPool& pool)
       : options_(options), pool_(pool), context_(ops, pool, options) {}
 
-  Status Operators(const std::vector<OpCase>& cases) {
-    total_ = cases.size() + 2;
+  Status Measure(const std::vector<OpCase>& cases, BenchReport* report) {
+    total_ = cases.size() + ModelSteps(options_) + 2;
     ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());
     for (const OpCase& op : cases) {
       ECPHORY_RETURN_IF_ERROR(Step(op.name));
       ECPHORY_ASSIGN_OR_RETURN(BenchFigure figure,
                                MeasureCase(op, options_, context_));
-      figures_.push_back({&op, std::move(figure)});
+      report->ops.push_back(std::move(figure));
     }
-    return MeasureYardsticks();
-  }
-
-  void Report(BenchReport* report) {
-    report->yardsticks = yardsticks_.Report();
-    for (Measured& measured : figures_) {
-      yardsticks_.HoldTo(measured.op->traffic, options_.pages,
-                         &measured.figure);
-      report->ops.push_back(measured.figure);
+    if (!options_.model.empty()) {
+      ECPHORY_ASSIGN_OR_RETURN(
+          BenchModel model,
+          MeasureModel(
+              options_, [&](const std::string& what) { return Step(what); },
+              &report->notes));
+      report->models.push_back(std::move(model));
     }
+    ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());
+    HoldAll(cases, report);
+    return {};
   }
 
  private:
@@ -114,11 +111,25 @@ class Run {
         {{options_.seconds, options_.rounds}, options_.working_set}, pool_);
   }
 
+  // A model's weights lie in mapped files, whose pages are small.
+  void HoldAll(const std::vector<OpCase>& cases, BenchReport* report) {
+    report->yardsticks = yardsticks_.Report();
+    for (size_t i = 0; i < cases.size(); ++i) {
+      yardsticks_.HoldTo(cases[i].traffic, options_.pages, &report->ops[i]);
+    }
+    const auto hold = [&](BenchPass* pass) {
+      yardsticks_.HoldTo(Traffic::kRead, BenchPages::kSmall, &pass->figure);
+    };
+    for (BenchModel& model : report->models) {
+      hold(&model.prefill);
+      for (BenchPass& pass : model.decode) hold(&pass);
+    }
+  }
+
   const BenchOptions& options_;
   ThreadPool& pool_;
   CaseContext context_;
   Yardsticks yardsticks_;
-  std::vector<Measured> figures_;
   uint64_t done_ = 0;
   uint64_t total_ = 0;
 };
@@ -135,8 +146,8 @@ uint64_t LastLevelCache() {
 }
 
 Result<BenchOptions> CheckOptions(BenchOptions options) {
-  if (options.rounds == 0 || !(options.seconds > 0)) {
-    return InvalidArgument("rounds and seconds must be more than 0");
+  if (options.rounds == 0 || !(options.seconds > 0) || options.prompt == 0) {
+    return InvalidArgument("rounds, seconds and prompt must be more than 0");
   }
   if (options.working_set == 0) {
     options.working_set = std::max(kSmallestSet, 4 * LastLevelCache());
@@ -172,8 +183,7 @@ Result<BenchReport> RunBench(const BenchOptions& asked) {
   BenchReport report;
   measure::FillConditions(options, *ops, *pool, &report);
   measure::Run run(options, *ops, *pool);
-  ECPHORY_RETURN_IF_ERROR(run.Operators(cases));
-  run.Report(&report);
+  ECPHORY_RETURN_IF_ERROR(run.Measure(cases, &report));
   return report;
 }
 

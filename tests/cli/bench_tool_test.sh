@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # ecphory bench from the outside: flags, errors, the keys of its JSON, Ctrl-C.
-# bench_tool_test.sh TOOL
+# bench_tool_test.sh TOOL REPOSITORY
 set -uo pipefail
 
 tool=$1
+model=$2/tests/golden/v41/A
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -26,7 +27,7 @@ expect() {
 }
 
 echo "== usage errors are one line each"
-expect 2 'nothing to measure, expected --ops'
+expect 2 'nothing to measure, expected --ops, -m or both'
 expect 2 "no figure's name holds 'nosuch'" --ops --filter nosuch
 [ "$(wc -l <err)" -eq 1 ] || fail "more than one line: $(cat err)"
 expect 2 "--device: 'tpu', expected cpu" --ops --device tpu
@@ -37,6 +38,10 @@ expect 2 "--pages: 'big', expected huge\|small" --ops --pages big
 expect 2 "--threads: '0', expected" --ops --threads 0
 expect 2 'working set of 1048576 bytes, expected 268435456' \
   --ops --filter pool/awake --working-set 1M
+
+expect 2 "--context: 'x', expected a whole number" -m "$model" --context 1,x
+expect 2 "--prompt: '0', expected a whole number from 1" -m "$model" --prompt 0
+expect 3 'nosuch.gguf' -m nosuch.gguf --quick
 
 echo "== names"
 expect 0 '^matvec/Q8_0/32768x1280$' --list
@@ -77,6 +82,40 @@ for op in report["ops"]:
     assert op["bound"] in names and op["bound_seconds"] > 0
     assert abs(op["share"] - op["bound_seconds"] / s["median"]) < 1e-9
 assert isinstance(report["notes"], list)
+PYTHON
+fi
+
+echo "== a model"
+expect 0 'decode/64 ' -m "$model" --quick --context 64 --prompt 32
+grep -q 'filled with random rows' out || fail "does not say what was filled"
+grep -qE '^    experts .*%' out || fail "no parts: $(cat out)"
+"$tool" bench -m "$model" --quick --context 0,64 --prompt 32 --json >out 2>err ||
+  fail "-m --json: $(cat err)"
+if command -v python3 >/dev/null; then
+  python3 - out <<'PYTHON' || fail "the model's JSON is not as docs/bench.md says"
+import json
+import sys
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    report = json.load(file)
+assert report["ops"] == [] and len(report["models"]) == 1
+model = report["models"][0]
+assert {"path", "name", "backend", "threads", "engram_io", "open_seconds",
+        "first_token_seconds", "prompt", "prefill", "decode"} == model.keys()
+assert model["prompt"] == 32 and model["prefill"]["tokens"] == 32
+assert [p["context"] for p in model["decode"]] == [0, 64]
+for one in [model["prefill"], *model["decode"]]:
+    assert {"name", "seconds", "bytes", "flops", "bound", "bound_seconds",
+            "share", "context", "tokens", "tokens_per_second",
+            "engram_wait_seconds", "parts"} == one.keys(), one.keys()
+    assert one["bytes"] > 0 and one["flops"] > 0 and one["share"] > 0
+    rate = one["tokens"] / one["seconds"]["median"]
+    assert abs(one["tokens_per_second"] - rate) < 1e-6 * rate
+    assert abs(sum(p["share"] for p in one["parts"]) - 1) < 0.01
+    assert {"experts", "head", "mhc", "attention projections"} <= {
+        p["name"] for p in one["parts"]}
+    for part in one["parts"]:
+        assert {"name", "seconds", "share", "calls"} == part.keys()
 PYTHON
 fi
 

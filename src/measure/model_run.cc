@@ -1,0 +1,248 @@
+#include "measure/model_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "measure/filled_state.h"
+#include "measure/op_profile.h"
+#include "measure/sampler.h"
+#include "measure/spread.h"
+#include "model/forward.h"
+#include "model/model_impl.h"
+#include "model/snapshot.h"
+
+namespace ecphory::measure {
+
+namespace {
+
+// Steps before the first one that counts: they bring the caches of the
+// processor and of page tables into the state of a generation under way.
+constexpr size_t kWarmSteps = 4;
+
+// Steps that count: at least so many, more while there is time.
+constexpr size_t kFewestSteps = 8;
+constexpr size_t kMostSteps = 256;
+// A step is a round of its own, and they are given this many times the time of
+// a figure.
+constexpr double kStepPatience = 10;
+
+constexpr size_t kPromptRounds = 3;
+constexpr size_t kProfiledSteps = 8;
+
+SessionOptions SessionFor(const ModelConfig& config, uint64_t context,
+                          uint32_t chunk) {
+  SessionOptions options;
+  options.context =
+      static_cast<uint32_t>(std::min<uint64_t>(config.max_positions, context));
+  options.chunk = std::min(chunk, options.context);
+  return options;
+}
+
+// Tokens that a decode figure appends at most.
+constexpr uint64_t kDecodeRoom = kWarmSteps + kMostSteps + kProfiledSteps;
+
+class ModelBench {
+ public:
+  ModelBench(const BenchOptions& options, std::shared_ptr<const Model> model)
+      : options_(options),
+        model_(std::move(model)),
+        profile_(*model_->impl().forward.ops, model_->impl().weights) {
+    forward_ = model_->impl().forward;
+    forward_.ops = &profile_.ops();
+  }
+
+  uint32_t prompt() const {
+    return std::min(options_.prompt, config().max_positions);
+  }
+
+  // The first prompt of a model just opened.
+  Status FirstToken(double* seconds) {
+    const double start = Now();
+    ECPHORY_ASSIGN_OR_RETURN(
+        prompt_session_,
+        Session::Create(model_, SessionFor(config(), prompt(), prompt())));
+    ECPHORY_RETURN_IF_ERROR(RunPrompt(1));
+    *seconds = Now() - start;
+    return {};
+  }
+
+  Result<BenchPass> Prefill();
+  Result<BenchPass> Decode(uint64_t context);
+
+ private:
+  const ModelConfig& config() const { return model_->config(); }
+
+  Status RunPrompt(uint64_t seed) {
+    ECPHORY_RETURN_IF_ERROR(prompt_session_->Truncate(0));
+    return prompt_session_->Append(RandomTokens(config(), prompt(), seed), {});
+  }
+
+  Status TimeSteps(Session* session, std::vector<double>* seconds) const;
+  Status ProfilePasses(const SessionOptions& session, SequenceState* state,
+                       size_t tokens, size_t passes, BenchPass* pass);
+  void FillParts(double wall, double wait, size_t passes, BenchPass* pass);
+
+  const BenchOptions& options_;
+  const std::shared_ptr<const Model> model_;
+  OpProfile profile_;
+  ForwardModel forward_;  // with the profile's operators
+  std::unique_ptr<Session> prompt_session_;
+};
+
+Result<BenchPass> ModelBench::Prefill() {
+  BenchPass pass;
+  pass.tokens = prompt();
+  pass.figure.name = "prefill";
+  std::vector<double> seconds;
+  for (size_t round = 0; round < kPromptRounds; ++round) {
+    const double start = Now();
+    ECPHORY_RETURN_IF_ERROR(RunPrompt(2 + round));
+    seconds.push_back(Now() - start);
+  }
+  pass.figure.seconds = SpreadOf(seconds);
+  const SessionOptions session = SessionFor(config(), prompt(), prompt());
+  ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
+                           SequenceState::Create(config(), session));
+  ECPHORY_RETURN_IF_ERROR(ProfilePasses(session, &state, prompt(), 1, &pass));
+  return pass;
+}
+
+Result<BenchPass> ModelBench::Decode(uint64_t context) {
+  BenchPass pass;
+  pass.context = context;
+  pass.tokens = 1;
+  pass.figure.name = "decode/" + std::to_string(context);
+  const SessionOptions options = SessionFor(config(), context + kDecodeRoom, 1);
+  ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
+                           FilledState(config(), options, context,
+                                       forward_.hasher, *model_->impl().pool));
+  ECPHORY_ASSIGN_OR_RETURN(const auto session,
+                           Session::Create(model_, options));
+  ECPHORY_RETURN_IF_ERROR(session->Restore(EncodeSnapshot(config(), state)));
+  std::vector<double> seconds;
+  ECPHORY_RETURN_IF_ERROR(TimeSteps(session.get(), &seconds));
+  pass.figure.seconds = SpreadOf(seconds);
+  ECPHORY_RETURN_IF_ERROR(
+      ProfilePasses(options, &state, 1, kProfiledSteps, &pass));
+  return pass;
+}
+
+// Tokens are random: a sequence that a model writes would choose its experts in
+// some other way, but no less of them.
+Status ModelBench::TimeSteps(Session* session,
+                             std::vector<double>* seconds) const {
+  const std::vector<int32_t> tokens =
+      RandomTokens(config(), kWarmSteps + kMostSteps, 3);
+  const double limit = kStepPatience * options_.seconds;
+  const double begin = Now();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (session->position() >= session->context()) break;
+    const bool late = Now() - begin > limit;
+    if (late && seconds->size() >= kFewestSteps) break;
+    const double start = Now();
+    session->Prefetch({&tokens[i], 1});
+    ECPHORY_RETURN_IF_ERROR(session->Append({&tokens[i], 1}, {}));
+    if (i >= kWarmSteps) seconds->push_back(Now() - start);
+  }
+  return {};
+}
+
+// Parts, bytes and operations, of passes of their own: looking costs time.
+Status ModelBench::ProfilePasses(const SessionOptions& session,
+                                 SequenceState* state, size_t tokens,
+                                 size_t passes, BenchPass* pass) {
+  Forward forward(forward_, session);
+  const OpProfile::Scope scope(&profile_);
+  const std::vector<uint8_t> image(tokens);
+  double wall = 0, waited = 0;
+  for (size_t i = 0; i < passes + 1; ++i) {  // the first one warms up
+    if (i == 1) {
+      profile_.Reset();
+      wall = 0;
+      waited = forward.engram_stats().engram_wait_seconds;
+    }
+    if (state->position + tokens > state->context) {
+      state->TruncateTo(0);
+      state->history = {};
+    }
+    const std::vector<int32_t> ids = RandomTokens(config(), tokens, 100 + i);
+    ForwardChunk chunk;
+    chunk.tokens = ids;
+    chunk.image = image;
+    const double start = Now();
+    ECPHORY_RETURN_IF_ERROR(forward.Run(chunk, state));
+    wall += Now() - start;
+  }
+  const double wait = forward.engram_stats().engram_wait_seconds - waited;
+  FillParts(wall - profile_.overhead(), wait, passes, pass);
+  return {};
+}
+
+void ModelBench::FillParts(double wall, double wait, size_t passes,
+                           BenchPass* pass) {
+  const double n = static_cast<double>(passes);
+  const OpCost cost = profile_.cost();
+  pass->figure.bytes = cost.stored / n;
+  pass->figure.flops = cost.flops / n;
+  pass->engram_wait_seconds = wait / n;
+  const auto add = [&](const std::string& name, double seconds,
+                       uint64_t calls) {
+    if (seconds <= 0) return;
+    pass->parts.push_back({name, seconds / n, seconds / wall, calls / passes});
+  };
+  for (size_t i = 0; i < kParts; ++i) {
+    const PartTime& time = profile_.of(static_cast<Part>(i));
+    add(PartName(static_cast<Part>(i)), time.seconds, time.calls);
+  }
+  add("waiting for rows", wait, 0);
+  add("everything else", wall - profile_.seconds() - wait, 0);
+  std::stable_sort(pass->parts.begin(), pass->parts.end(),
+                   [](const BenchPart& a, const BenchPart& b) {
+                     return a.seconds > b.seconds;
+                   });
+}
+
+}  // namespace
+
+size_t ModelSteps(const BenchOptions& options) {
+  return options.model.empty() ? 0 : 2 + options.contexts.size();
+}
+
+Result<BenchModel> MeasureModel(
+    const BenchOptions& options,
+    const std::function<Status(const std::string&)>& step,
+    std::vector<std::string>* notes) {
+  BenchModel result;
+  result.path = options.model;
+  ECPHORY_RETURN_IF_ERROR(step("opening the model"));
+  const double start = Now();
+  ECPHORY_ASSIGN_OR_RETURN(const auto model,
+                           Model::Open(options.model, options.model_options));
+  result.open_seconds = Now() - start;
+  result.name = model->config().name;
+  result.threads = model->threads();
+  result.backend = model->backend();
+  result.engram_io = model->engram_io().mode;
+  ModelBench bench(options, model);
+  result.prompt = bench.prompt();
+  ECPHORY_RETURN_IF_ERROR(bench.FirstToken(&result.first_token_seconds));
+  result.first_token_seconds += result.open_seconds;
+  ECPHORY_RETURN_IF_ERROR(step("prefill"));
+  ECPHORY_ASSIGN_OR_RETURN(result.prefill, bench.Prefill());
+  for (const uint64_t context : options.contexts) {
+    ECPHORY_RETURN_IF_ERROR(step("decode/" + std::to_string(context)));
+    if (context + kWarmSteps + kFewestSteps > model->config().max_positions) {
+      notes->push_back(
+          "decode/" + std::to_string(context) + ": the model holds at most " +
+          std::to_string(model->config().max_positions) + " tokens");
+      continue;
+    }
+    ECPHORY_ASSIGN_OR_RETURN(BenchPass pass, bench.Decode(context));
+    result.decode.push_back(std::move(pass));
+  }
+  return result;
+}
+
+}  // namespace ecphory::measure

@@ -1,0 +1,22 @@
+// A model timed as a whole: a prompt, and steps of one token at given contexts.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "ecphory/bench.h"
+#include "ecphory/status.h"
+
+namespace ecphory::measure {
+
+// Opens the model and measures it; bounds are not yet filled. `step` is called
+// with what comes next and may fail with kCancelled.
+Result<BenchModel> MeasureModel(
+    const BenchOptions& options,
+    const std::function<Status(const std::string&)>& step,
+    std::vector<std::string>* notes);
+
+// Times that MeasureModel calls `step`.
+size_t ModelSteps(const BenchOptions& options);
+
+}  // namespace ecphory::measure

@@ -1,0 +1,76 @@
+// A small model measured from end to end.
+#include "measure/model_run.h"
+
+#include <gtest/gtest.h>
+
+namespace ecphory::measure {
+namespace {
+
+BenchOptions Options() {
+  BenchOptions options;
+  options.model = ECPHORY_TEST_DATA "/golden/v41/A";
+  options.model_options.threads = 2;
+  options.seconds = 0.005f;
+  options.contexts = {0, 50, 100'000};
+  options.prompt = 64;
+  return options;
+}
+
+void CheckPass(const BenchPass& pass) {
+  EXPECT_GT(pass.figure.seconds.median, 0);
+  EXPECT_GT(pass.figure.bytes, 0);
+  EXPECT_GT(pass.figure.flops, 0);
+  double share = 0;
+  for (size_t i = 0; i < pass.parts.size(); ++i) {
+    share += pass.parts[i].share;
+    EXPECT_LE(pass.parts[i].seconds, pass.parts[0].seconds);
+  }
+  EXPECT_NEAR(share, 1, 1e-3);
+  EXPECT_GT(pass.parts.size(), 8u);
+}
+
+TEST(ModelRun, PromptAndSteps) {
+  const BenchOptions options = Options();
+  std::vector<std::string> steps, notes;
+  const auto model = MeasureModel(
+      options,
+      [&](const std::string& what) {
+        steps.push_back(what);
+        return Status();
+      },
+      &notes);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(steps.size(), ModelSteps(options));
+  EXPECT_EQ(model->prompt, 64u);
+  EXPECT_GT(model->first_token_seconds, model->open_seconds);
+  EXPECT_EQ(model->prefill.tokens, 64u);
+  CheckPass(model->prefill);
+  ASSERT_EQ(model->decode.size(), 2u);
+  for (const BenchPass& pass : model->decode) CheckPass(pass);
+  EXPECT_EQ(model->decode[1].figure.name, "decode/50");
+  // More rows of the caches are read after 50 tokens than after none.
+  EXPECT_GT(model->decode[1].figure.bytes, model->decode[0].figure.bytes);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0], "decode/100000: the model holds at most 1024 tokens");
+}
+
+TEST(ModelRun, StopsWhenToldTo) {
+  std::vector<std::string> notes;
+  const auto model = MeasureModel(
+      Options(), [](const std::string&) { return Cancelled("stop"); }, &notes);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), StatusCode::kCancelled);
+}
+
+TEST(ModelRun, AMissingModelIsNamed) {
+  BenchOptions options = Options();
+  options.model = "nosuch.gguf";
+  std::vector<std::string> notes;
+  const auto model = MeasureModel(
+      options, [](const std::string&) { return Status(); }, &notes);
+  ASSERT_FALSE(model.ok());
+  EXPECT_NE(model.status().message().find("nosuch.gguf"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ecphory::measure

@@ -1,0 +1,152 @@
+#include "measure/op_profile.h"
+
+#include "base/check.h"
+#include "measure/sampler.h"
+
+namespace ecphory::measure {
+
+namespace {
+
+thread_local OpProfile* active_profile = nullptr;
+
+// Most operators belong to one part; a product belongs to its weight's.
+template <typename Args>
+Part PartOfCall(const OpProfile&, const Args&, Part part) {
+  return part;
+}
+Part PartOfCall(const OpProfile& profile, const MatmulArgs& args, Part) {
+  return profile.PartOf(args.weight);
+}
+
+template <typename Args>
+OpCost CostOfCall(const Args& args) {
+  if constexpr (requires { CostOf(args); }) {
+    return CostOf(args);
+  } else {
+    return {};  // a few activations
+  }
+}
+
+template <typename Args, void (*Ops::*kEntry)(const Args&, ThreadPool&),
+          Part kPart>
+void Timed(const Args& args, ThreadPool& pool) {
+  OpProfile* const profile = active_profile;
+  ECPHORY_CHECK(profile != nullptr);
+  const double begin = Now();
+  const Part part = PartOfCall(*profile, args, kPart);
+  const OpCost cost = CostOfCall(args);
+  const double start = Now();
+  (profile->inner().*kEntry)(args, pool);
+  profile->Add(part, Now() - start, cost);
+  profile->AddOverhead(start - begin);
+}
+
+// One line an operator: its arguments, its entry, its part.
+template <typename Visit>
+void ForEachEntry(const Visit& visit) {
+#define ECPHORY_TIMED(Args, entry, part) \
+  visit(&Ops::entry, &Timed<Args, &Ops::entry, Part::part>)
+  ECPHORY_TIMED(EmbedArgs, embed, kEmbed);
+  ECPHORY_TIMED(RmsNormArgs, rms_norm, kNorm);
+  ECPHORY_TIMED(MatmulArgs, matmul, kProjections);
+  ECPHORY_TIMED(HcSplitArgs, hc_split, kMhc);
+  ECPHORY_TIMED(HcHeadArgs, hc_head, kMhc);
+  ECPHORY_TIMED(HcCollapseArgs, hc_collapse, kMhc);
+  ECPHORY_TIMED(HcExpandArgs, hc_expand, kMhc);
+  ECPHORY_TIMED(RopeArgs, rope, kRows);
+  ECPHORY_TIMED(StoreRowsArgs, store_rows, kRows);
+  ECPHORY_TIMED(RoundRowsArgs, round_rows, kRows);
+  ECPHORY_TIMED(RoundBf16Args, round_bf16, kRows);
+  ECPHORY_TIMED(PoolGroupsArgs, pool_groups, kCompressor);
+  ECPHORY_TIMED(AttentionArgs, attention, kAttention);
+  ECPHORY_TIMED(IndexScoresArgs, index_scores, kIndexer);
+  ECPHORY_TIMED(CandidateBlocksArgs, candidate_blocks, kIndexer);
+  ECPHORY_TIMED(SelectTopkArgs, select_topk, kIndexer);
+  ECPHORY_TIMED(RouterArgs, router, kRouter);
+  ECPHORY_TIMED(ExpertsArgs, experts, kExperts);
+  ECPHORY_TIMED(EngramGateArgs, engram_gate, kEngram);
+  ECPHORY_TIMED(PleGateArgs, ple_gate, kEngram);
+#undef ECPHORY_TIMED
+}
+
+}  // namespace
+
+const char* PartName(Part part) {
+  switch (part) {
+    case Part::kEmbed: return "embedding";
+    case Part::kEngram: return "engram";
+    case Part::kMhc: return "mhc";
+    case Part::kNorm: return "norms";
+    case Part::kProjections: return "attention projections";
+    case Part::kRows: return "rope and rows";
+    case Part::kAttention: return "attention";
+    case Part::kCompressor: return "compressor";
+    case Part::kIndexer: return "indexer";
+    case Part::kRouter: return "router";
+    case Part::kExperts: return "experts";
+    case Part::kHead: return "head";
+  }
+  return "unknown";
+}
+
+OpProfile::OpProfile(const Ops& inner, const Weights& weights)
+    : inner_(inner), timed_(inner) {
+  timed_.name = "timed";
+  ForEachEntry([&](auto entry, auto timed) { timed_.*entry = timed; });
+  const auto note = [&](Part part, const Matrix& weight) {
+    if (!weight.empty()) part_of_[weight.data] = part;
+  };
+  // The head last: it may share its bytes with nobody but the embedding.
+  for (const LayerWeights& layer : weights.layers) {
+    note(Part::kCompressor, layer.attn.compressor.wkv);
+    note(Part::kCompressor, layer.attn.compressor.wgate);
+    note(Part::kIndexer, layer.attn.compressor.index_wk);
+    note(Part::kIndexer, layer.attn.indexer.wq_b);
+    note(Part::kIndexer, layer.attn.indexer.weights_proj);
+    note(Part::kRouter, layer.moe.gate);
+    note(Part::kEngram, layer.engram.wkv);
+  }
+  note(Part::kHead, weights.head);
+}
+
+Part OpProfile::PartOf(const Matrix& weight) const {
+  const auto found = part_of_.find(weight.data);
+  return found == part_of_.end() ? Part::kProjections : found->second;
+}
+
+void OpProfile::Add(Part part, double seconds, const OpCost& cost) {
+  PartTime& time = parts_[static_cast<size_t>(part)];
+  time.seconds += seconds;
+  time.cost += cost;
+  ++time.calls;
+}
+
+OpCost OpProfile::cost() const {
+  OpCost sum;
+  for (const PartTime& part : parts_) sum += part.cost;
+  return sum;
+}
+
+double OpProfile::seconds() const {
+  double sum = 0;
+  for (const PartTime& part : parts_) sum += part.seconds;
+  return sum;
+}
+
+void OpProfile::Reset() {
+  parts_ = {};
+  overhead_ = 0;
+}
+
+OpProfile::Scope::Scope(OpProfile* profile) : outer_(active_profile) {
+  active_profile = profile;
+}
+OpProfile::Scope::~Scope() { active_profile = outer_; }
+
+size_t TimedEntries() {
+  size_t count = 0;
+  ForEachEntry([&](auto, auto) { ++count; });
+  return count;
+}
+
+}  // namespace ecphory::measure
