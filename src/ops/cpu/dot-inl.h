@@ -21,7 +21,8 @@ namespace HWY_NAMESPACE {
 constexpr size_t kRowBlock = 4;  // what StoreSums4 reduces at once
 
 // 32 registers hold 24 accumulators, 4 rows and a vector; 16 hold 8, 4 and 1.
-#if HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64
+// On x86 a better target has a smaller number: AVX3 and all above it.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 constexpr size_t kVectorBlock = 6;
 #else
 constexpr size_t kVectorBlock = 2;
@@ -39,7 +40,8 @@ HWY_INLINE void AddProducts(const Vector& vector, size_t i,
   const VF r3 = vector.Load(rows[3] + i);
 #pragma GCC unroll 8
   for (size_t v = 0; v < kVectors; ++v) {
-    const VF xv = vector.Load(x[v] + i);
+    VF xv = vector.Load(x[v] + i);
+    KeepInRegister(xv);
     acc[v][0] = hn::MulAdd(r0, xv, acc[v][0]);
     acc[v][1] = hn::MulAdd(r1, xv, acc[v][1]);
     acc[v][2] = hn::MulAdd(r2, xv, acc[v][2]);
@@ -69,19 +71,16 @@ HWY_INLINE void DotBlock(const float* const* HWY_RESTRICT rows,
   }
 }
 
-// DotBlock for 1 <= vectors <= kVectorBlock.
+// DotBlock for 1 <= vectors <= kVectors.
+template <size_t kVectors = kVectorBlock>
 HWY_INLINE void DotUpTo(size_t vectors, const float* const* rows,
                         const float* const* x, size_t n, float* sums) {
-  switch (vectors) {
-    case 1: return DotBlock<1>(rows, x, n, sums);
-    case 2: return DotBlock<2>(rows, x, n, sums);
-#if HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64
-    case 3: return DotBlock<3>(rows, x, n, sums);
-    case 4: return DotBlock<4>(rows, x, n, sums);
-    case 5: return DotBlock<5>(rows, x, n, sums);
-    case 6: return DotBlock<6>(rows, x, n, sums);
-#endif
+  if constexpr (kVectors > 1) {
+    if (vectors < kVectors) {
+      return DotUpTo<kVectors - 1>(vectors, rows, x, n, sums);
+    }
   }
+  DotBlock<kVectors>(rows, x, n, sums);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -2,8 +2,8 @@
 // format and Highway target.
 //
 // One token: bound by reading W, so weights go from codes to products in
-// registers, 4 rows at a time. Several tokens: bound by multiply-adds, so 4
-// rows are unpacked once into an L1 panel and multiplied with every token. Both
+// registers, 4 rows at a time. Several tokens: bound by multiply-adds, so a
+// panel of rows is unpacked once and multiplied with every token (gemm.h). Both
 // take a row's values in the lane order of its WeightDecoder, with x packed
 // alike, and add up in DotBlock's order.
 #if defined(ECPHORY_OPS_CPU_MATMUL_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -15,7 +15,8 @@
 
 #include <algorithm>
 
-#include "ops/cpu/dot-inl.h"
+#include "base/ceil_div.h"
+#include "ops/cpu/gemm.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/weight_decoder-inl.h"
@@ -24,7 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
-static_assert(kRowBlock == kMatmulRowBlock);
+constexpr size_t kRowBlock = kMatmulRowBlock;  // what StoreSums4 reduces
 
 // Up to 4 rows of W; missing ones repeat the last, so that kernels need no
 // case for them.
@@ -88,29 +89,16 @@ HWY_INLINE void UnpackRow(const Matrix& weight, size_t row, float* out) {
   DequantizeRow(weight, row, out);
 }
 
-HWY_INLINE void MultiplyPanel(const RowGroup& group, const TokenRows& tokens,
-                              size_t cols, const float* panel) {
-  const size_t stride = PanelStride(cols);
-  const float* const rows[kRowBlock] = {panel, panel + stride,
-                                        panel + 2 * stride, panel + 3 * stride};
-  for (size_t t = 0; t < tokens.tokens; t += kVectorBlock) {
-    const size_t count = std::min(kVectorBlock, tokens.tokens - t);
-    float sums[kVectorBlock * kRowBlock];
-    DotUpTo(count, rows, tokens.x + t, cols, sums);
-    for (size_t i = 0; i < count; ++i) {
-      group.StoreSums(sums + i * kRowBlock, tokens.y[t + i]);
-    }
-  }
-}
-
+// Rows [row, row + count) of W, as many as the panel holds.
 template <class Decoder>
-HWY_INLINE void MultiplyTokens(const Matrix& weight, const RowGroup& group,
+HWY_INLINE void MultiplyTokens(const Matrix& weight, size_t row, size_t count,
                                const TokenRows& tokens, float* panel) {
-  for (size_t r = 0; r < kRowBlock; ++r) {
-    UnpackRow<Decoder>(weight, group.row(r),
+  const size_t padded = CeilDiv(count, kRowBlock) * kRowBlock;
+  for (size_t r = 0; r < padded; ++r) {
+    UnpackRow<Decoder>(weight, row + std::min(r, count - 1),
                        panel + r * PanelStride(weight.cols));
   }
-  MultiplyPanel(group, tokens, weight.cols, panel);
+  MultiplyPanel({panel, weight.cols, row, count}, tokens);
 }
 
 // `x[t]` with every token in the format's lane order, in this thread's scratch.
@@ -130,18 +118,20 @@ HWY_INLINE void PackTokens(const Matrix& weight, const TokenRows& tokens,
 template <class Decoder>
 HWY_INLINE void MatmulRowRange(const Matrix& weight, const TokenRows& tokens,
                                size_t begin, size_t end, float* panel) {
-  const float* x[kMatmulTokenBlock];
+  const float* x[kMaxTokenBlock];
   PackTokens<Decoder>(weight, tokens, x);
   const TokenRows packed{x, tokens.y, tokens.tokens};
   const bool in_registers =
       WholeBlocks<Decoder>(weight.cols) && tokens.tokens == 1;
-  for (size_t row = begin; row < end; row += kRowBlock) {
-    const RowGroup group(row, end);
-    if (in_registers &&
-        MultiplyOneToken<Decoder>(weight, group, x[0], tokens.y[0])) {
+  const size_t step =
+      in_registers ? kRowBlock : PanelRows(weight.cols, tokens.tokens);
+  for (size_t row = begin; row < end; row += step) {
+    if (in_registers && MultiplyOneToken<Decoder>(weight, RowGroup(row, end),
+                                                  x[0], tokens.y[0])) {
       continue;
     }
-    MultiplyTokens<Decoder>(weight, group, packed, panel);
+    MultiplyTokens<Decoder>(weight, row, std::min(step, end - row), packed,
+                            panel);
   }
 }
 

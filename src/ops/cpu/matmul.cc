@@ -5,6 +5,7 @@
 
 #include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/gemm.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
@@ -34,10 +35,10 @@ void MatmulTile(const MatmulArgs& args, size_t row_begin, size_t row_end,
                 size_t token_begin, size_t token_end) {
   const size_t x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols;
   const size_t y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows;
-  const float* x[kMatmulTokenBlock];
-  float* y[kMatmulTokenBlock];
-  for (size_t t = token_begin; t < token_end; t += kMatmulTokenBlock) {
-    const size_t count = std::min(kMatmulTokenBlock, token_end - t);
+  const float* x[kMaxTokenBlock];
+  float* y[kMaxTokenBlock];
+  for (size_t t = token_begin; t < token_end; t += kMaxTokenBlock) {
+    const size_t count = std::min(kMaxTokenBlock, token_end - t);
     for (size_t i = 0; i < count; ++i) {
       x[i] = args.x + (t + i) * x_stride;
       y[i] = args.y + (t + i) * y_stride;
@@ -50,12 +51,13 @@ void MatmulTile(const MatmulArgs& args, size_t row_begin, size_t row_end,
 
 void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                 size_t end) {
-  struct Panel;
-  float* const panel =
-      ThreadScratch<Panel>(kMatmulRowBlock * PanelStride(weight.cols));
+  struct Unpacked;
+  float* const panel = ThreadScratch<Unpacked>(
+      PanelRows(weight.cols, tokens.tokens) * PanelStride(weight.cols));
   const MatmulKernel kernel = KernelOf(weight.format);
-  for (size_t t = 0; t < tokens.tokens; t += kMatmulTokenBlock) {
-    const size_t count = std::min(kMatmulTokenBlock, tokens.tokens - t);
+  const size_t block = TokenBlock(tokens.tokens, weight.cols);
+  for (size_t t = 0; t < tokens.tokens; t += block) {
+    const size_t count = std::min(block, tokens.tokens - t);
     kernel(weight, {tokens.x + t, tokens.y + t, count}, begin, end, panel);
   }
 }

@@ -27,19 +27,13 @@ struct TokenRows {
 
 // A range of rows starts at a multiple of this for full speed.
 inline constexpr size_t kMatmulRowBlock = 4;
-// Tokens that share one unpacking of the weights. Unpacking costs about as much
-// as 2-4 tokens' multiply-adds; at 128 it is noise, and the tokens' inputs
-// (144 KB at hidden 288) still fit in L2.
-inline constexpr size_t kMatmulTokenBlock = 128;
-
 // y[t][row] = weight[row] . x[t] for rows [begin, end). The bits of a result do
 // not depend on the range or on the other tokens. Any number of tokens.
 void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                 size_t end);
 
-// One kernel per weight format, each in its own file, for tokens.tokens <=
-// kMatmulTokenBlock. `panel` holds kMatmulRowBlock rows of PanelStride(cols)
-// floats.
+// One kernel per weight format, each in its own file. `panel` holds
+// PanelRows(cols, tokens) rows of PanelStride(cols) floats (gemm.h).
 using MatmulKernel = void (*)(const Matrix& weight, const TokenRows& tokens,
                               size_t begin, size_t end, float* panel);
 void MatmulRowsF32(const Matrix&, const TokenRows&, size_t, size_t, float*);

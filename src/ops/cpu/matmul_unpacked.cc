@@ -1,42 +1,23 @@
-#include "base/highway_config.h"
-#define HWY_TARGET_INCLUDE "ops/cpu/matmul_unpacked.cc"
-#include "hwy/foreach_target.h"
-// Order matters: foreach_target comes before everything per target.
-#include "hwy/highway.h"
-#include "ops/cpu/matmul-inl.h"
+// y = x W^T for any format: rows are unpacked by the format's definition.
+#include <algorithm>
 
-HWY_BEFORE_NAMESPACE();
+#include "base/ceil_div.h"
+#include "ops/cpu/gemm.h"
+
 namespace ecphory {
-namespace HWY_NAMESPACE {
-namespace {
-
-void Rows(const Matrix& weight, const TokenRows& tokens, size_t begin,
-          size_t end, float* panel) {
-  for (size_t row = begin; row < end; row += kRowBlock) {
-    const RowGroup group(row, end);
-    for (size_t r = 0; r < kRowBlock; ++r) {
-      DequantizeRow(weight, group.row(r), panel + r * PanelStride(weight.cols));
-    }
-    MultiplyPanel(group, tokens, weight.cols, panel);
-  }
-}
-
-}  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace ecphory
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ecphory {
-
-namespace {
-HWY_EXPORT(Rows);
-}  // namespace
 
 void MatmulRowsUnpacked(const Matrix& weight, const TokenRows& tokens,
                         size_t begin, size_t end, float* panel) {
-  HWY_DYNAMIC_DISPATCH(Rows)(weight, tokens, begin, end, panel);
+  const size_t panel_rows = PanelRows(weight.cols, tokens.tokens);
+  for (size_t row = begin; row < end; row += panel_rows) {
+    const size_t count = std::min(panel_rows, end - row);
+    const size_t padded = CeilDiv(count, kMatmulRowBlock) * kMatmulRowBlock;
+    for (size_t r = 0; r < padded; ++r) {
+      DequantizeRow(weight, row + std::min(r, count - 1),
+                    panel + r * PanelStride(weight.cols));
+    }
+    MultiplyPanel({panel, weight.cols, row, count}, tokens);
+  }
 }
 
 }  // namespace ecphory
-#endif
