@@ -27,6 +27,20 @@ enum class IndexKeys : uint8_t {
   kVendor,  // those of the layer that published last, as the vendor's code does
 };
 
+// Which layers the tokens of a long prompt pass. Only the last token's logits
+// are wanted there, and the layers after the last KV source (the decoder: half
+// of them in the release) read little of tokens far back.
+enum class Prefill : uint8_t {
+  // The decoder sees the tokens that can reach the state or the logits, which
+  // are those of the full pass, bit for bit (default). In the release: the last
+  // 2,414 + `chunk`, or up to a chunk more.
+  kSkip,
+  kFull,  // every token passes every layer
+  // The vendor's approximation: only the last `sliding_window` tokens of an
+  // Append pass the decoder, whose windows begin with them. Other logits.
+  kReplay,
+};
+
 struct SessionOptions {
   uint32_t context = 0;  // tokens; 0 = min(model's maximum, 4096)
   // Tokens per forward pass of a prompt, and how far back Truncate reaches.
@@ -35,6 +49,9 @@ struct SessionOptions {
   bool state_rounding = true;  // false: caches and indexer in fp32
   IndexKeys index_keys = IndexKeys::kOwn;
   bool engram = true;  // false: every gate is shut
+  // Layers are skipped when logits of the last token at most are wanted, no
+  // observer watches, and the model has a KV source.
+  Prefill prefill = Prefill::kSkip;
 };
 
 // Receives intermediates of one layer. Names are those of docs/dump.md.
@@ -67,14 +84,19 @@ struct AppendOptions {
   std::function<Status(size_t first, size_t count, std::span<const float>)>
       on_logits;
   TensorObserver* observer = nullptr;
-  // Called after each chunk with the tokens of this Append that are done.
+  // Called after each chunk with the tokens of this Append that are done. The
+  // session must not be used in it.
   std::function<void(size_t done)> on_progress;
-  // Checked between chunks; set = kCancelled, tokens so far stay appended.
+  // Checked between chunks; set = kCancelled. See Append for what stays.
   const std::atomic<bool>* cancel = nullptr;
 };
 
 struct ECPHORY_EXPORT SessionStats {
   uint64_t tokens = 0;
+  // Of these, tokens that did not pass every layer, and how many passes of a
+  // token through a layer's attention and experts were left out in all.
+  uint64_t skipped_tokens = 0;
+  uint64_t skipped_layer_passes = 0;
   uint64_t engram_rows = 0;       // asked for
   uint64_t engram_rows_read = 0;  // after duplicates, not in the row cache
   uint64_t engram_cache_hits = 0;
@@ -101,6 +123,12 @@ class ECPHORY_EXPORT Session {
   // cut into calls and chunks (with IndexKeys::kVendor selections depend on the
   // cut, as they do in the vendor's code). kOutOfRange when the context is full
   // or an id is outside the vocabulary (nothing is appended then).
+  //
+  // When it is cancelled or fails, the chunks that are done stay appended: read
+  // position(). But where layers are being skipped, a state that the decoder
+  // has not caught up with is none: then no token of this call stays, and the
+  // session is back at the position and logits it had, with
+  // EarliestTruncation() at that position. Prefill::kFull keeps every chunk.
   Status Append(std::span<const int32_t> tokens, const AppendOptions& options);
   // A hint that these tokens, as many as one chunk holds, are appended next:
   // their Engram rows are asked for now. A wrong hint costs reads only.
@@ -114,7 +142,9 @@ class ECPHORY_EXPORT Session {
 
   // Forgets all tokens from `position` on. Windows and open groups are kept for
   // `chunk` tokens back, so any position >= EarliestTruncation() works, as does
-  // 0; others are kOutOfRange, saying so.
+  // 0; others are kOutOfRange, saying so. Skipping exactly (kSkip) changes
+  // nothing about it; a prompt that was replayed (kReplay) cannot be gone back
+  // into.
   Status Truncate(uint64_t position);
   uint64_t EarliestTruncation() const;
 

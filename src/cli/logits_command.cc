@@ -13,6 +13,7 @@
 #include "interrupt.h"
 #include "npy.h"
 #include "output.h"
+#include "prefill_flags.h"
 #include "run_facts.h"
 #include "token_input.h"
 
@@ -25,6 +26,7 @@ Writes float32 [T, vocab] (--all, the default) or [1, vocab] (--last). Image
 positions are those of --image-mask-file and every image token id. How tokens
 are cut into passes changes nothing, except with --index-keys vendor: there
 --prefill 24 --chunk 1 is a prompt of 24 tokens, then one token at a time.
+Layers are skipped with --last only: the logits of a token need every layer.
 
 Examples:
   ecphory logits -m model.gguf --tokens 1,2,3 -o out.npy
@@ -38,7 +40,7 @@ struct LogitsFlags {
   std::string tokens_file;
   std::string image_mask_file;
   std::string output;
-  uint32_t prefill = 0;  // 0: no pass of its own
+  PrefillFlags prefill;
   bool dump = false;
   uint32_t dump_layer = 0;
   std::string dump_directory;
@@ -64,6 +66,11 @@ Status CheckFlags(const LogitsFlags& flags) {
   }
   if (flags.last && flags.all) {
     return InvalidArgument("--last and --all are given, expected one of them");
+  }
+  if (flags.prefill.mode == Prefill::kReplay && (!flags.last || flags.dump)) {
+    return InvalidArgument(
+        "--prefill replay: logits or --dump of every token need every layer, "
+        "expected --last and no --dump with it");
   }
   if (flags.output.empty()) {
     return InvalidArgument("-o is missing, expected the .npy file to write");
@@ -102,12 +109,14 @@ Result<std::unique_ptr<DumpObserver>> MakeDump(const LogitsFlags& flags,
 }
 
 Status PrintFacts(const LogitsFlags& flags, const Model& model,
-                  const NpyWriter& writer, size_t tokens, double seconds) {
+                  const NpyWriter& writer, const SessionStats& stats,
+                  double seconds) {
   const uint64_t rows = writer.rows(), vocab = writer.row_shape()[0];
   if (flags.json) {
     return PrintJson(Json{{"output", flags.output},
                           {"shape", {rows, vocab}},
-                          {"tokens", tokens},
+                          {"tokens", stats.tokens},
+                          {"skipped_tokens", stats.skipped_tokens},
                           {"seconds", seconds},
                           {"backend", model.backend()},
                           {"threads", model.threads()},
@@ -122,8 +131,9 @@ Status PrintFacts(const LogitsFlags& flags, const Model& model,
 // Tokens of one Append: all, which the session cuts into chunks, or those of
 // one pass where --prefill sets the first apart.
 size_t TokensOfCall(const LogitsFlags& flags, size_t first, size_t tokens) {
-  if (flags.prefill == 0) return tokens;
-  return std::min<size_t>(first == 0 ? flags.prefill : flags.session.chunk,
+  const size_t first_pass = flags.prefill.first_pass;
+  if (first_pass == 0) return tokens;
+  return std::min<size_t>(first == 0 ? first_pass : flags.session.chunk,
                           tokens - first);
 }
 
@@ -174,7 +184,8 @@ Status RunLogits(const LogitsFlags& flags) {
   ECPHORY_ASSIGN_OR_RETURN(const auto dump, MakeDump(flags, *model));
   SessionOptions options = flags.session;
   options.context = static_cast<uint32_t>(tokens.size());
-  options.chunk = std::max(flags.session.chunk, flags.prefill);
+  options.chunk = std::max(flags.session.chunk, flags.prefill.first_pass);
+  ECPHORY_ASSIGN_OR_RETURN(options.prefill, flags.prefill.Mode());
   options.state_rounding = !flags.no_state_rounding;
   options.engram = !flags.no_engram;
   ECPHORY_ASSIGN_OR_RETURN(const auto session, Session::Create(model, options));
@@ -188,7 +199,7 @@ Status RunLogits(const LogitsFlags& flags) {
       std::chrono::steady_clock::now() - start;
   if (dump != nullptr) ECPHORY_RETURN_IF_ERROR(dump->Commit());
   ECPHORY_RETURN_IF_ERROR(writer->Commit());
-  return PrintFacts(flags, *model, *writer, tokens.size(), seconds.count());
+  return PrintFacts(flags, *model, *writer, session->stats(), seconds.count());
 }
 
 void AddInputFlags(CLI::App& command, LogitsFlags* flags) {
@@ -217,8 +228,7 @@ void AddModeFlags(CLI::App& command, LogitsFlags* flags) {
   command.add_flag("--no-engram", flags->no_engram, "Shut every Engram gate");
   AddInteger(command, "--chunk", &session.chunk, 1, kMaxChunk,
              "Tokens per forward pass (default: 256)");
-  AddInteger(command, "--prefill", &flags->prefill, 1, kMaxChunk,
-             "Tokens of a first pass, before those of --chunk");
+  AddPrefillFlags(command, &flags->prefill, /*first_pass=*/true);
 }
 
 void AddOutputFlags(CLI::App& command, LogitsFlags* flags) {

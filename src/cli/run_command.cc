@@ -8,6 +8,7 @@
 #include "flags.h"
 #include "interrupt.h"
 #include "output.h"
+#include "prefill_flags.h"
 #include "progress.h"
 #include "prompt.h"
 #include "run_facts.h"
@@ -36,6 +37,7 @@ struct RunFlags {
   ModelFlags model;
   SessionOptions session;
   GenerateOptions generate;
+  PrefillFlags prefill;
   std::string prompt;
   bool has_prompt = false;
   bool no_engram = false;
@@ -93,12 +95,13 @@ Status Finish(const RunFlags& flags, const RunFacts& facts) {
 
 Status RunGenerate(const RunFlags& flags) {
   ECPHORY_RETURN_IF_ERROR(CheckModelFlags(flags.model));
+  SessionOptions options = flags.session;
+  options.engram = !flags.no_engram;
+  ECPHORY_ASSIGN_OR_RETURN(options.prefill, flags.prefill.Mode());
   ECPHORY_ASSIGN_OR_RETURN(const std::string text, PromptText(flags));
   ECPHORY_ASSIGN_OR_RETURN(const auto model, OpenModel(flags.model));
   ECPHORY_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
                            PromptIds(*model, text));
-  SessionOptions options = flags.session;
-  options.engram = !flags.no_engram;
   ECPHORY_ASSIGN_OR_RETURN(const auto session, Session::Create(model, options));
 
   Progress progress("reading the prompt", kProgressTokens);
@@ -110,6 +113,7 @@ Status RunGenerate(const RunFlags& flags) {
       facts.result, Generate(*session, *model->tokenizer(), prompt, generate));
   facts.memory.Sample();
   facts.model = model.get();
+  facts.prefill = options.prefill;
   facts.start_to_first_token = load_seconds + facts.result.first_token_seconds;
   facts.seed = generate.sampler.seed;
   return Finish(flags, facts);
@@ -159,6 +163,7 @@ void AddRunCommand(CLI::App& app, Action* action) {
              "Tokens the session holds (default: at most 4096)");
   AddInteger(*command, "--chunk", &flags->session.chunk, 1, kMaxChunk,
              "Prompt tokens per forward pass (default: 256)");
+  AddPrefillFlags(*command, &flags->prefill, /*first_pass=*/false);
   command->add_flag("--no-engram", flags->no_engram, "Shut every Engram gate");
   command->add_flag("--json", flags->json,
                     "Print one JSON object at the end, text included");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "prefill_flags.h"
 #include "sizes.h"
 
 namespace ecphory::cli {
@@ -28,6 +29,15 @@ std::string WaitText(const SessionStats& stats) {
                    1e6 * stats.engram_token_wait.Quantile(0.99));
   }
   return text;
+}
+
+// ", 5,376 of them through 20 of 40 layers", where layers were skipped.
+std::string SkippedText(const SessionStats& stats, uint32_t n_layers) {
+  if (stats.skipped_tokens == 0) return "";
+  const uint64_t left_out = stats.skipped_layer_passes / stats.skipped_tokens;
+  return ", " + Grouped(stats.skipped_tokens) +
+         Format(" of them through %llu of %u layers",
+                static_cast<unsigned long long>(n_layers - left_out), n_layers);
 }
 
 Json PercentilesJson(const DurationHistogram& durations) {
@@ -60,12 +70,14 @@ MemoryUse MemoryWatch::Use() const {
 std::string RunFacts::ToLine() const {
   const MemoryUse use = memory.Use();
   const SessionStats& stats = result.stats;
-  std::string line = Format(
-      "[%llu prompt tokens at %.0f tokens/s; %zu generated at %.0f tokens/s; "
-      "first token after %.2f s",
-      static_cast<unsigned long long>(result.prompt_tokens),
-      PerSecond(result.prompt_tokens, result.prompt_seconds),
-      result.tokens.size(), GeneratedPerSecond(result), start_to_first_token);
+  std::string line =
+      Format("[%llu prompt tokens at %.0f tokens/s",
+             static_cast<unsigned long long>(result.prompt_tokens),
+             PerSecond(result.prompt_tokens, result.prompt_seconds)) +
+      SkippedText(stats, model->config().n_layers);
+  line += Format("; %zu generated at %.0f tokens/s; first token after %.2f s",
+                 result.tokens.size(), GeneratedPerSecond(result),
+                 start_to_first_token);
   line += "; Engram: " + Grouped(stats.engram_rows) + " rows, " +
           Grouped(stats.engram_rows_read) + " read, " + WaitText(stats);
   line += use.peak_bytes == 0
@@ -91,7 +103,10 @@ Json RunFacts::ToJson() const {
        {{"tokens", result.prompt_tokens},
         {"seconds", result.prompt_seconds},
         {"tokens_per_second",
-         PerSecond(result.prompt_tokens, result.prompt_seconds)}}},
+         PerSecond(result.prompt_tokens, result.prompt_seconds)},
+        {"prefill", PrefillName(prefill)},
+        {"skipped_tokens", stats.skipped_tokens},
+        {"skipped_layer_passes", stats.skipped_layer_passes}}},
       {"generation",
        {{"tokens", result.tokens.size()},
         {"seconds", result.generate_seconds},

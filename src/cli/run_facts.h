@@ -24,6 +24,7 @@ class MemoryWatch {
 
 struct RunFacts {
   const Model* model = nullptr;
+  Prefill prefill = Prefill::kSkip;
   GenerateResult result;
   MemoryWatch memory;
   double start_to_first_token = 0;

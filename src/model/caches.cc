@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 #include "base/checked_math.h"
@@ -63,6 +64,25 @@ void ForEachCache(State& state, const Visit& visit) {
   }
 }
 
+// Visits the ring rows that continuing at the state's position needs: a ring is
+// `chunk` rows longer than they are.
+template <typename State, typename Visit>
+void ForEachNeededRow(State& state, const Visit& visit) {
+  const auto visit_ring = [&](auto& ring) {
+    if (ring.capacity == 0) return;
+    const uint64_t needed =
+        std::min(state.position, ring.capacity - uint64_t{state.chunk});
+    for (uint64_t p = state.position - needed; p < state.position; ++p) {
+      visit(ring.row(p % ring.capacity), ring.row_bytes);
+    }
+  };
+  for (auto& window : state.windows) visit_ring(window);
+  for (auto& source : state.sources) {
+    visit_ring(source.open_kv);
+    visit_ring(source.open_gate);
+  }
+}
+
 }  // namespace
 
 Result<SequenceState> SequenceState::Create(const ModelConfig& config,
@@ -121,6 +141,36 @@ void SequenceState::TruncateTo(uint64_t target) {
 
 void SequenceState::NoteWritten(uint64_t count) {
   written = std::max(written, position + count);
+}
+
+void SequenceState::ForgetBefore(uint64_t earliest) {
+  written = std::max(written, earliest + chunk);
+}
+
+SequenceState::Checkpoint SequenceState::Save() const {
+  Checkpoint checkpoint{.position = position,
+                        .published_keys = published_keys,
+                        .history = history,
+                        .logits = logits,
+                        .rows = {}};
+  ForEachNeededRow(*this, [&](const uint8_t* row, size_t bytes) {
+    checkpoint.rows.insert(checkpoint.rows.end(), row, row + bytes);
+  });
+  return checkpoint;
+}
+
+void SequenceState::Return(Checkpoint checkpoint) {
+  TruncateTo(checkpoint.position);
+  published_keys = checkpoint.published_keys;
+  history = checkpoint.history;
+  logits = std::move(checkpoint.logits);
+  const uint8_t* from = checkpoint.rows.data();
+  ForEachNeededRow(*this, [&](uint8_t* row, size_t bytes) {
+    std::copy_n(from, bytes, row);
+    from += bytes;
+  });
+  // Rows that were written since may stand where older ones stood.
+  written = position > 0 ? position + chunk : 0;
 }
 
 uint64_t SequenceState::bytes() const {

@@ -92,6 +92,23 @@ class SequenceState {
   void TruncateTo(uint64_t position);
   // Marks `count` positions from `position` on as written in the rings.
   void NoteWritten(uint64_t count);
+  // From now on nothing before `earliest` may be gone back to (but 0).
+  void ForgetBefore(uint64_t earliest);
+
+  // What continuing at a position needs and later passes overwrite: a window of
+  // every layer, the open groups, and the small parts. 2.7 MB in the release.
+  struct Checkpoint {
+    uint64_t position = 0;
+    int32_t published_keys = -1;
+    engram::History history;
+    std::vector<float> logits;
+    std::vector<uint8_t> rows;
+  };
+  Checkpoint Save() const;
+  // Back to the checkpoint's position from any later one; EarliestTruncation()
+  // is that position then. No step back to before it may lie in between.
+  void Return(Checkpoint checkpoint);
+
   uint64_t bytes() const;
 
   uint64_t context = 0;

@@ -54,35 +54,39 @@ uint16_t* EngramFetch::Values(Chunk& chunk, size_t index, size_t token) const {
          (index * chunk_ + token) * values_per_token_;
 }
 
-// Whether the chunk's rows are those of ids_ behind `before`.
-bool EngramFetch::IsFor(const Chunk& chunk,
-                        const engram::History& before) const {
+// Whether the chunk has the rows of ids_ behind `before`, in so many layers or
+// more.
+bool EngramFetch::IsFor(const Chunk& chunk, const engram::History& before,
+                        size_t n_layers) const {
   return !chunk.tickets.empty() && chunk.ids == ids_ &&
-         Same(chunk.before, before);
+         Same(chunk.before, before) &&
+         chunk.tickets.size() >= n_layers * Blocks(chunk);
 }
 
 Status EngramFetch::Ahead(std::span<const int32_t> tokens,
                           std::span<const uint8_t> image,
-                          const engram::History& before) {
+                          const engram::History& before, size_t n_layers) {
   ids_.resize(tokens.size());
   ECPHORY_RETURN_IF_ERROR(hasher_.Compress(tokens, image, ids_));
-  if (!IsFor(*ahead_, before)) Submit(before, ahead_);
+  n_layers = std::min(n_layers, layers());
+  if (!IsFor(*ahead_, before, n_layers)) Submit(before, n_layers, ahead_);
   return Status::Ok();
 }
 
 Status EngramFetch::Begin(std::span<const int32_t> tokens,
                           std::span<const uint8_t> image,
-                          const engram::History& before) {
-  ECPHORY_RETURN_IF_ERROR(Ahead(tokens, image, before));
+                          const engram::History& before, size_t n_layers) {
+  ECPHORY_RETURN_IF_ERROR(Ahead(tokens, image, before, n_layers));
   CancelChunk(current_);
   std::swap(current_, ahead_);
   chunk_wait_ = chunk_read_ = 0;
-  stats_.engram_rows += tokens.size() * columns_ * layers();
+  stats_.engram_rows += tokens.size() * columns_ * std::min(n_layers, layers());
   return Status::Ok();
 }
 
 // All tables and blocks in one submission, in the order the layers need them.
-void EngramFetch::Submit(const engram::History& before, Chunk* chunk) {
+void EngramFetch::Submit(const engram::History& before, size_t n_layers,
+                         Chunk* chunk) {
   CancelChunk(chunk);
   chunk->ids = ids_;
   chunk->before = chunk->after = before;
@@ -93,7 +97,7 @@ void EngramFetch::Submit(const engram::History& before, Chunk* chunk) {
   }
   hasher_.Hash(ids_, &chunk->after, rows_views_);
   requests_.clear();
-  for (size_t index = 0; index < layers(); ++index) {
+  for (size_t index = 0; index < n_layers; ++index) {
     for (size_t first = 0; first < tokens; first += kBlock) {
       const size_t count = std::min(kBlock, tokens - first);
       requests_.push_back({.table = index,
@@ -105,6 +109,7 @@ void EngramFetch::Submit(const engram::History& before, Chunk* chunk) {
   }
   chunk->tickets.resize(requests_.size());
   chunk->submitted = Clock::now();
+  if (requests_.empty()) return;  // the history alone was wanted
   store_.Submit(requests_, chunk->tickets);
 }
 

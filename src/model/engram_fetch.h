@@ -31,6 +31,7 @@ class EngramFetch {
   // Tokens handed out together when they are there: as many as one unpacking
   // of the projection's weights serves.
   static constexpr size_t kMaxTaken = 128;
+  static constexpr size_t kAllLayers = SIZE_MAX;
 
   // Bytes of row values held for chunks of `chunk` tokens, the ones in use and
   // the ones read ahead; `values`: of one token in one of `layers` layers.
@@ -46,13 +47,14 @@ class EngramFetch {
   EngramFetch(const EngramFetch&) = delete;
   EngramFetch& operator=(const EngramFetch&) = delete;
 
-  // Asks for the rows of `tokens` that will follow `before`; what was asked for
-  // ahead and not begun is dropped. `image`: [tokens], 1 = image position.
+  // Asks for the rows of `tokens` that will follow `before`, in the first
+  // `n_layers` Engram layers; what was asked for ahead and not begun is
+  // dropped. `image`: [tokens], 1 = image position.
   Status Ahead(std::span<const int32_t> tokens, std::span<const uint8_t> image,
-               const engram::History& before);
+               const engram::History& before, size_t n_layers = kAllLayers);
   // The same tokens become the current chunk, from which Take() hands out.
   Status Begin(std::span<const int32_t> tokens, std::span<const uint8_t> image,
-               const engram::History& before);
+               const engram::History& before, size_t n_layers = kAllLayers);
   // History behind the current chunk.
   const engram::History& after() const { return current_->after; }
 
@@ -90,8 +92,9 @@ class EngramFetch {
   size_t layers() const { return rows_.size(); }
   static size_t Blocks(const Chunk& chunk);
   uint16_t* Values(Chunk& chunk, size_t index, size_t token) const;
-  bool IsFor(const Chunk& chunk, const engram::History& before) const;
-  void Submit(const engram::History& before, Chunk* chunk);
+  bool IsFor(const Chunk& chunk, const engram::History& before,
+             size_t n_layers) const;
+  void Submit(const engram::History& before, size_t n_layers, Chunk* chunk);
   void CancelChunk(Chunk* chunk);
   Status Wait(size_t index, size_t block);
   void CountRead(const engram::LookupStats& lookup);

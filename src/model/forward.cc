@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "model/prefill.h"
+
 namespace ecphory {
 
 // The model on one screen. T tokens of the chunk, H streams, D hidden size.
 Status Forward::RunLayers() {
+  const bool whole = !chunk_->encoder_only;
+  const uint32_t last_source = static_cast<uint32_t>(LastKvSource(config_));
   Embed();  // h[T, H, D], all streams alike
-  for (uint32_t i = 0; i < config_.n_layers; ++i) {
+  for (uint32_t i = 0; i < (whole ? config_.n_layers : last_source); ++i) {
     const LayerWeights& layer = model_.weights->layers[i];
     ECPHORY_RETURN_IF_ERROR(Engram(i));  // h += gate * memory
     streams_.Site(layer.hc_attn, layer.attn_norm,
@@ -17,7 +21,7 @@ Status Forward::RunLayers() {
                   [&](const float* x, float* y) { Moe(i, x, y); });
     ObserveSite(i, "ffn");
   }
-  return Logits();
+  return whole ? Logits() : EnterDecoder(last_source);
 }
 
 Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
@@ -87,11 +91,21 @@ Status Forward::Engram(uint32_t i) {
   return Status::Ok();
 }
 
+// All that later tokens read of these in layer i, the last KV source, and the
+// layers after it: i's window rows, entries and index keys (prefill.h).
+Status Forward::EnterDecoder(uint32_t i) {
+  const LayerWeights& layer = model_.weights->layers[i];
+  ECPHORY_RETURN_IF_ERROR(Engram(i));
+  StoreKv(i, streams_.Read(layer.hc_attn, layer.attn_norm));
+  return Status::Ok();
+}
+
 // Sliding window plus selected compressed entries; one KV vector per position
 // serves all heads as key and value.
 void Forward::Attention(uint32_t i, const float* x, float* y) {
   const AttentionWeights& w = model_.weights->layers[i].attn;
   Observe(i, "attn_in", x, {tokens(), config_.hidden_size});
+  StoreKv(i, x);
 
   Project(w.wq_a, x, tokens(), qr_.data());  // [T, q_lora_rank]
   Norm(w.q_norm, qr_.data(), tokens());
@@ -99,19 +113,22 @@ void Forward::Attention(uint32_t i, const float* x, float* y) {
   Rope(i, q_.data(), tokens(), config_.n_heads, config_.head_dim,
        positions_.data());
 
-  Project(w.wkv, x, tokens(), kv_.data());  // [T, d]
-  Norm(w.kv_norm, kv_.data(), tokens());
-  Rope(i, kv_.data(), tokens(), 1, config_.head_dim, positions_.data());
-  StoreWindow(i, kv_.data());  // FP8 rounding
-
-  if (config_.IsKvSource(i)) PublishCompressed(i, x);
   if (config_.IsIndexSource(i)) SelectCompressed(i, x);
-
   Attend(i);  // heads_[T, n_heads, d]
   Rope(i, heads_.data(), tokens(), config_.n_heads, config_.head_dim,
        positions_.data(), /*inverse=*/true);
   GroupedOutput(w, y);  // [T, D]
   Observe(i, "attn_out", y, {tokens(), config_.hidden_size});
+}
+
+// What a token leaves for those after it.
+void Forward::StoreKv(uint32_t i, const float* x) {
+  const AttentionWeights& w = model_.weights->layers[i].attn;
+  Project(w.wkv, x, tokens(), kv_.data());  // [T, d]
+  Norm(w.kv_norm, kv_.data(), tokens());
+  Rope(i, kv_.data(), tokens(), 1, config_.head_dim, positions_.data());
+  StoreWindow(i, kv_.data());  // FP8 rounding
+  if (config_.IsKvSource(i)) PublishCompressed(i, x);
 }
 
 // A KV source turns every `ratio` tokens into one latent, from which the

@@ -40,10 +40,17 @@ struct ForwardModel {
 struct ForwardChunk {
   std::span<const int32_t> tokens;  // 1 .. SessionOptions::chunk
   std::span<const uint8_t> image;   // [tokens] 1 = image position
+  // Far from the end of a prompt: only the layers before the last KV source
+  // run, and what that source keeps is stored. Takes LogitsWanted::kNone.
+  bool encoder_only = false;
+  // Rows of older positions are not in the windows of the layers after the last
+  // KV source. At most the position of the chunk.
+  uint64_t decoder_begin = 0;
   // The chunk to be run after it, when it is known: its Engram rows are read
   // while this one is computed.
   std::span<const int32_t> next_tokens;  // 0 .. SessionOptions::chunk
   std::span<const uint8_t> next_image;   // [next_tokens]
+  bool next_encoder_only = false;
   LogitsWanted logits = LogitsWanted::kLast;
   // kAll: logits [count, vocab] of tokens first .. first + count of the chunk.
   std::function<Status(size_t first, size_t count, std::span<const float>)>
@@ -80,7 +87,9 @@ class Forward {
   Status RunLayers();
   void Embed();
   Status Engram(uint32_t layer);
+  Status EnterDecoder(uint32_t layer);
   void Attention(uint32_t layer, const float* x, float* y);
+  void StoreKv(uint32_t layer, const float* x);
   void PublishCompressed(uint32_t layer, const float* x);
   void SelectCompressed(uint32_t layer, const float* x);
   void Moe(uint32_t layer, const float* x, float* y);
@@ -90,6 +99,7 @@ class Forward {
   void PlanCompressed();
   void PlanEngram();
   Status BeginEngram();
+  size_t EngramLayers(bool encoder_only) const;
   void StoreWindow(uint32_t layer, const float* kv);
   size_t PoolTokens(const CompressorWeights& weights, const float* x,
                     SourceCache* source, uint64_t* first_group);

@@ -5,6 +5,7 @@
 
 #include "base/ceil_div.h"
 #include "model/forward.h"
+#include "model/prefill.h"
 
 namespace ecphory {
 
@@ -172,6 +173,9 @@ void Forward::Attend(uint32_t layer) {
       .window_rows = window.bytes.data(),
       .window_capacity = static_cast<size_t>(window.capacity),
       .window = config_.sliding_window,
+      .window_begin = static_cast<int>(layer) > LastKvSource(config_)
+                          ? chunk_->decoder_begin
+                          : 0,
       .sink = model_.weights->layers[layer].attn.sink.data(),
       .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
       .out = heads_.data()};

@@ -4,6 +4,7 @@
 
 #include "base/ceil_div.h"
 #include "model/forward.h"
+#include "model/prefill.h"
 
 namespace ecphory {
 
@@ -96,18 +97,30 @@ void Forward::PlanEngram() {
 // This chunk's rows, then those of the next: they are served in this order.
 Status Forward::BeginEngram() {
   if (!engram_) return Status::Ok();
-  ECPHORY_RETURN_IF_ERROR(
-      engram_->Begin(chunk_->tokens, chunk_->image, state_->history));
+  ECPHORY_RETURN_IF_ERROR(engram_->Begin(chunk_->tokens, chunk_->image,
+                                         state_->history,
+                                         EngramLayers(chunk_->encoder_only)));
   if (chunk_->next_tokens.empty()) return Status::Ok();
   return engram_->Ahead(chunk_->next_tokens, chunk_->next_image,
-                        engram_->after());
+                        engram_->after(),
+                        EngramLayers(chunk_->next_encoder_only));
+}
+
+// Engram layers that such a chunk passes: the first ones of the list.
+size_t Forward::EngramLayers(bool encoder_only) const {
+  const auto& ids = config_.engram.layer_ids;  // ascending
+  if (!encoder_only) return ids.size();
+  const uint32_t last = static_cast<uint32_t>(LastKvSource(config_));
+  return static_cast<size_t>(std::upper_bound(ids.begin(), ids.end(), last) -
+                             ids.begin());
 }
 
 void Forward::Prefetch(std::span<const int32_t> tokens,
                        std::span<const uint8_t> image,
                        const SequenceState& state) {
   // A token that does not exist is reported when its chunk is run.
-  if (engram_) (void)engram_->Ahead(tokens, image, state.history);
+  if (!engram_) return;
+  (void)engram_->Ahead(tokens, image, state.history, EngramLayers(false));
 }
 
 void Forward::CancelPrefetch() {

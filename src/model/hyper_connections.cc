@@ -47,6 +47,12 @@ float* HyperConnections::streams() {
   return h_.data();
 }
 
+const float* HyperConnections::Read(const HyperConnectionWeights& weights,
+                                    const std::vector<float>& norm) {
+  Split(weights, norm);
+  return x_.data();
+}
+
 const float* HyperConnections::Final(const Head& head) {
   const float* const h = streams();
   if (shape_.mode == HyperConnectionMode::kPerSite) {

@@ -59,6 +59,11 @@ class HyperConnections {
   void Site(const HyperConnectionWeights& weights,
             const std::vector<float>& norm, const Sublayer& sublayer);
 
+  // What the site's sublayer would read, x[T, D]. Nothing is written back: the
+  // chunk ends with it.
+  const float* Read(const HyperConnectionWeights& weights,
+                    const std::vector<float>& norm);
+
   // The vector the output norm reads, [T, D]: collapsed with the last site's
   // pre (single pass) or with the head's own mix (per site).
   const float* Final(const Head& head);

@@ -7,6 +7,7 @@
 #include "model/caches.h"
 #include "model/forward.h"
 #include "model/model_impl.h"
+#include "model/prefill.h"
 #include "model/snapshot.h"
 
 namespace ecphory {
@@ -38,6 +39,14 @@ Status CheckOptions(const ModelConfig& config, SessionOptions* options) {
   return Status::Ok();
 }
 
+// What one Append runs.
+struct Text {
+  std::span<const int32_t> tokens;
+  std::span<const uint8_t> image;
+  uint64_t position = 0;  // of token 0
+  PrefillPlan plan;
+};
+
 }  // namespace
 
 struct Session::Impl {
@@ -49,23 +58,24 @@ struct Session::Impl {
         forward(model->impl().forward, options) {}
 
   const ModelConfig& config() const { return model->config(); }
-  // Tokens of the pass that begins at `first`; 0 at the end.
-  size_t ChunkAt(std::span<const int32_t> tokens, size_t first) const {
-    return std::min<size_t>(options.chunk, tokens.size() - first);
-  }
 
   Status CheckTokens(std::span<const int32_t> tokens,
                      const AppendOptions& append) const;
-  Status RunChunk(std::span<const int32_t> tokens,
-                  std::span<const uint8_t> image, size_t first,
-                  const AppendOptions& append);
+  PrefillPlan Plan(size_t tokens, const AppendOptions& append) const;
+  size_t PassAt(const Text& text, size_t first) const {
+    return text.plan.PassAt(first, text.tokens.size(), options.chunk);
+  }
+  Status Run(const Text& text, const AppendOptions& append);
+  Status RunChunk(const Text& text, size_t first, const AppendOptions& append);
   Status RebuildHistory();
 
   std::shared_ptr<const Model> model;
   SessionOptions options;
   SequenceState state;
   Forward forward;
-  uint64_t tokens_run = 0;  // over the session's life, also truncated ones
+  // Over the session's life, also truncated ones.
+  uint64_t tokens_run = 0;
+  uint64_t tokens_skipped = 0;
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -103,19 +113,31 @@ Status Session::Impl::CheckTokens(std::span<const int32_t> tokens,
   return Status::Ok();
 }
 
+PrefillPlan Session::Impl::Plan(size_t tokens,
+                                const AppendOptions& append) const {
+  // What is asked of every token needs every layer.
+  if (append.logits == LogitsWanted::kAll || append.observer != nullptr) {
+    return {};
+  }
+  return PlanPrefill(config(), options, tokens);
+}
+
 // The pass that begins at token `first` of an Append.
-Status Session::Impl::RunChunk(std::span<const int32_t> tokens,
-                               std::span<const uint8_t> image, size_t first,
+Status Session::Impl::RunChunk(const Text& text, size_t first,
                                const AppendOptions& append) {
-  const size_t count = ChunkAt(tokens, first), end = first + count;
-  const size_t next = ChunkAt(tokens, end);
-  ForwardChunk chunk{.tokens = tokens.subspan(first, count),
-                     .image = image.subspan(first, count),
-                     .next_tokens = tokens.subspan(end, next),
-                     .next_image = image.subspan(end, next),
-                     .logits = append.logits,
-                     .on_logits = {},
-                     .observer = append.observer};
+  const size_t count = PassAt(text, first), end = first + count;
+  const size_t next = PassAt(text, end);
+  ForwardChunk chunk{
+      .tokens = text.tokens.subspan(first, count),
+      .image = text.image.subspan(first, count),
+      .encoder_only = text.plan.EncoderOnly(first),
+      .decoder_begin = text.plan.skips() ? text.position + text.plan.tail : 0,
+      .next_tokens = text.tokens.subspan(end, next),
+      .next_image = text.image.subspan(end, next),
+      .next_encoder_only = text.plan.EncoderOnly(end),
+      .logits = append.logits,
+      .on_logits = {},
+      .observer = append.observer};
   if (append.logits == LogitsWanted::kLast && next > 0) {
     chunk.logits = LogitsWanted::kNone;
   }
@@ -125,32 +147,59 @@ Status Session::Impl::RunChunk(std::span<const int32_t> tokens,
       return append.on_logits(first + at, rows, logits);
     };
   }
-  return forward.Run(chunk, &state);
+  ECPHORY_RETURN_IF_ERROR(forward.Run(chunk, &state));
+  tokens_run += count;
+  if (chunk.encoder_only) tokens_skipped += count;
+  return Status::Ok();
+}
+
+// Runs chunk after chunk until the end or the first that cannot be.
+Status Session::Impl::Run(const Text& text, const AppendOptions& append) {
+  for (size_t done = 0; done < text.tokens.size();) {
+    if (append.cancel != nullptr && append.cancel->load()) {
+      forward.CancelPrefetch();
+      return Cancelled("stopped after %zu of %zu tokens%s", done,
+                       text.tokens.size(),
+                       done < text.plan.whole
+                           ? ", none of which stays: layers were being skipped"
+                           : "");
+    }
+    const size_t count = PassAt(text, done);
+    ECPHORY_RETURN_IF_ERROR(RunChunk(text, done, append));
+    done += count;
+    if (append.on_progress) append.on_progress(done);
+  }
+  return Status::Ok();
 }
 
 Status Session::Append(std::span<const int32_t> tokens,
                        const AppendOptions& options) {
   Impl& impl = *impl_;
+  SequenceState& state = impl.state;
   ECPHORY_RETURN_IF_ERROR(impl.CheckTokens(tokens, options));
   const std::vector<uint8_t> image =
       ImagePositions(impl.config(), tokens, options.image_mask);
-  for (size_t first = 0; first < tokens.size();) {
-    if (options.cancel != nullptr && options.cancel->load()) {
-      impl.forward.CancelPrefetch();
-      return Cancelled("stopped after %zu of %zu tokens", first, tokens.size());
-    }
-    ECPHORY_RETURN_IF_ERROR(impl.RunChunk(tokens, image, first, options));
-    const size_t count = impl.ChunkAt(tokens, first);
-    impl.tokens_run += count;
-    first += count;
-    if (options.on_progress) options.on_progress(first);
+  const Text text{.tokens = tokens,
+                  .image = image,
+                  .position = state.position,
+                  .plan = impl.Plan(tokens.size(), options)};
+  if (!text.plan.skips()) return impl.Run(text, options);
+
+  SequenceState::Checkpoint before = state.Save();
+  const Status status = impl.Run(text, options);
+  const uint64_t whole = text.position + text.plan.whole;
+  if (state.position >= whole) {
+    state.ForgetBefore(whole);
+  } else if (state.position > text.position) {
+    state.Return(std::move(before));
+    impl.forward.CancelPrefetch();
   }
-  return Status::Ok();
+  return status;
 }
 
 void Session::Prefetch(std::span<const int32_t> tokens) {
   const std::span<const int32_t> chunk =
-      tokens.first(impl_->ChunkAt(tokens, 0));
+      tokens.first(std::min<size_t>(tokens.size(), impl_->options.chunk));
   if (chunk.empty()) return;
   impl_->forward.Prefetch(chunk, ImagePositions(impl_->config(), chunk, {}),
                           impl_->state);
@@ -163,6 +212,8 @@ std::span<const int32_t> Session::tokens() const { return impl_->state.tokens; }
 
 SessionStats& SessionStats::operator-=(const SessionStats& earlier) {
   tokens -= earlier.tokens;
+  skipped_tokens -= earlier.skipped_tokens;
+  skipped_layer_passes -= earlier.skipped_layer_passes;
   engram_rows -= earlier.engram_rows;
   engram_rows_read -= earlier.engram_rows_read;
   engram_cache_hits -= earlier.engram_cache_hits;
@@ -177,6 +228,13 @@ SessionStats& SessionStats::operator-=(const SessionStats& earlier) {
 SessionStats Session::stats() const {
   SessionStats stats = impl_->forward.engram_stats();
   stats.tokens = impl_->tokens_run;
+  stats.skipped_tokens = impl_->tokens_skipped;
+  const int source = LastKvSource(impl_->config());
+  if (source >= 0) {
+    stats.skipped_layer_passes =
+        stats.skipped_tokens *
+        (impl_->config().n_layers - static_cast<uint32_t>(source));
+  }
   return stats;
 }
 

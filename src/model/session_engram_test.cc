@@ -27,8 +27,10 @@ std::vector<int32_t> Tokens(size_t count, uint32_t seed, uint32_t vocab = 500) {
 }
 
 std::unique_ptr<Session> Start(const std::shared_ptr<const Model>& model,
-                               uint32_t chunk) {
+                               uint32_t chunk,
+                               Prefill prefill = Prefill::kSkip) {
   SessionOptions options;
+  options.prefill = prefill;
   options.context = 512;
   options.chunk = chunk;
   auto session = Session::Create(model, options);
@@ -182,7 +184,7 @@ TEST_P(SessionEngramTest, ProgressIsReportedAfterEveryChunk) {
 
 TEST_P(SessionEngramTest, CancelBetweenChunksThenContinue) {
   if (GetParam() >= 64) return;  // the text is one chunk
-  auto session = Start(model_, GetParam());
+  auto session = Start(model_, GetParam(), Prefill::kFull);
   const auto tokens = Tokens(40, 26);
   std::atomic<bool> cancel{false};
   AppendOptions append;
@@ -190,6 +192,7 @@ TEST_P(SessionEngramTest, CancelBetweenChunksThenContinue) {
   append.on_progress = [&](size_t done) { cancel = done >= 12; };
   EXPECT_EQ(session->Append(tokens, append).code(), StatusCode::kCancelled);
   const size_t held = session->position();
+  ASSERT_GE(held, 12u);
   ASSERT_LT(held, tokens.size());
   ASSERT_TRUE(session->Append(Ids(tokens).subspan(held), {}).ok());
   EXPECT_EQ(Logits(*session), Fresh(model_, tokens));
@@ -260,7 +263,7 @@ TEST(SessionEngram, ABrokenRowFailsItsChunkAndNothingElse) {
   DamagedModel damaged(*intact, tokens, 69);
   const auto model = damaged.Open();
   for (const uint32_t chunk : {1u, 16u, 32u, 256u}) {
-    auto session = Start(model, chunk);
+    auto session = Start(model, chunk, Prefill::kFull);
     damaged.ExpectNamed(session->Append(tokens, {}));
     const size_t held = 69 / chunk * chunk;
     ASSERT_EQ(session->position(), held) << chunk;
@@ -273,6 +276,31 @@ TEST(SessionEngram, ABrokenRowFailsItsChunkAndNothingElse) {
     text.insert(text.end(), tail.begin(), tail.end());
     ASSERT_TRUE(session->Append(tail, {}).ok());
     EXPECT_EQ(Logits(*session), Fresh(intact, text)) << chunk;
+  }
+}
+
+// Where layers are skipped, a chunk that fails takes those before it along.
+TEST(SessionEngram, ABrokenRowWhileSkippingLeavesWhatWasThereBefore) {
+  const auto intact = testing::OpenOrDie(GoldenDir("A"), "cpu");
+  const auto tokens = Tokens(100, 40);
+  DamagedModel damaged(*intact, tokens, 69);
+  const auto model = damaged.Open();
+  for (const uint32_t chunk : {1u, 4u, 16u}) {
+    for (const size_t held : {size_t{0}, size_t{20}}) {
+      const Ids prefix = Ids(tokens).first(held);
+      auto session = Start(model, chunk);
+      ASSERT_TRUE(session->Append(prefix, {}).ok());
+      const auto logits = Logits(*session);
+      damaged.ExpectNamed(session->Append(Ids(tokens).subspan(held), {}));
+      ASSERT_GT(session->stats().skipped_tokens, 0u);
+      ASSERT_EQ(session->position(), held);
+      EXPECT_EQ(Logits(*session), logits);
+      std::vector<int32_t> text(prefix.begin(), prefix.end());
+      const auto tail = Tokens(60, 41);
+      text.insert(text.end(), tail.begin(), tail.end());
+      ASSERT_TRUE(session->Append(tail, {}).ok());
+      EXPECT_EQ(Logits(*session), Fresh(intact, text)) << chunk;
+    }
   }
 }
 

@@ -171,7 +171,8 @@ echo "== stop text"
 expect 0 . run -m "$model" -p hello -n 40 --temp 0 --json
 valid_json out run
 for key in wait_seconds read_seconds cache_hits token_wait_seconds \
-  token_read_seconds p99 io mode direct fallback reason; do
+  token_read_seconds p99 io mode direct fallback reason prefill skipped_tokens \
+  skipped_layer_passes; do
   grep -q "\"$key\":" out || fail "run --json lacks $key"
 done
 stop=$(head -c 6 greedy | tail -c 2)
@@ -205,6 +206,17 @@ expect 0 . "${vendor[@]}" --chunk 1 -o steps.npy
 expect 0 . "${vendor[@]}" --chunk 1 --prefill 24 -o o.npy
 cmp -s steps.npy o.npy && fail "--index-keys vendor: --prefill changes nothing"
 expect 2 'prefill' logits -m "$model" --tokens 1 -o o.npy --prefill 0
+long=$tokens,$tokens,$tokens
+last=(logits -m "$model" --tokens "$long" --last --chunk 4 --json)
+expect 0 '"skipped_tokens": 32' "${last[@]}" -o skip.npy
+expect 0 '"skipped_tokens": 0' "${last[@]}" -o full.npy --full-prefill
+cmp skip.npy full.npy || fail "skipped layers change the logits"
+expect 0 '"skipped_tokens": 38' "${last[@]}" -o o.npy --prefill replay
+expect 2 'expected --last' logits -m "$model" --tokens 1 -o o.npy \
+  --prefill replay
+expect 2 'expected one of them' "${last[@]}" -o o.npy --prefill replay \
+  --full-prefill
+expect 2 'skip .same logits' run -m "$model" -p hello --prefill fast
 echo "[$tokens]" >ids.json
 expect 0 '"shape"' logits -m "$model" --tokens-file ids.json -o o.npy --json
 valid_json out logits
