@@ -18,62 +18,15 @@
 #include "base/ceil_div.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/matmul_rows.h"
+#include "ops/cpu/matvec-inl.h"
 #include "ops/cpu/scratch.h"
-#include "ops/cpu/weight_decoder-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
 constexpr size_t kRowBlock = kMatmulRowBlock;  // what StoreSums4 reduces
-
-// Up to 4 rows of W; missing ones repeat the last, so that kernels need no
-// case for them.
-struct RowGroup {
-  RowGroup(size_t begin, size_t end)
-      : first(begin), count(std::min(kRowBlock, end - begin)) {}
-  size_t row(size_t r) const { return first + std::min(r, count - 1); }
-  void StoreSums(const float* sums, float* y) const {
-    if (count == kRowBlock) {  // a size known to the compiler: no call
-      std::memcpy(y + first, sums, kRowBlock * sizeof(float));
-    } else {
-      std::memcpy(y + first, sums, count * sizeof(float));
-    }
-  }
-  size_t first;
-  size_t count;
-};
-
-// A sink that multiplies a block with x and adds the products up.
-struct ProductSink {
-  HWY_INLINE void operator()(size_t i, VF w) const {
-    sum = hn::MulAdd(w, Load(x + i), sum);
-  }
-  const float* HWY_RESTRICT x;
-  VF& sum;
-};
-
-// False when a row was not decoded exactly: then y is not to be used.
-template <class Decoder>
-HWY_INLINE bool MultiplyOneToken(const Matrix& weight, const RowGroup& group,
-                                 const float* HWY_RESTRICT x, float* y) {
-  Decoder row0(weight, group.row(0));
-  Decoder row1(weight, group.row(1));
-  Decoder row2(weight, group.row(2));
-  Decoder row3(weight, group.row(3));
-  VF sum0 = hn::Zero(kF), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  const size_t blocks = weight.cols / Decoder::kBlock;
-  for (size_t b = 0; b < blocks; ++b, x += Decoder::kBlock) {
-    row0.Block(b, ProductSink{x, sum0});
-    row1.Block(b, ProductSink{x, sum1});
-    row2.Block(b, ProductSink{x, sum2});
-    row3.Block(b, ProductSink{x, sum3});
-  }
-  float sums[kRowBlock];
-  StoreSums4(sum0, sum1, sum2, sum3, sums);
-  group.StoreSums(sums, y);
-  return row0.exact() && row1.exact() && row2.exact() && row3.exact();
-}
+static_assert(kRowBlock == kRowsAtOnce);
 
 // Row `row` in its lane order, rows of any length.
 template <class Decoder>
@@ -82,7 +35,7 @@ HWY_INLINE void UnpackRow(const Matrix& weight, size_t row, float* out) {
     Decoder decoder(weight, row);
     const size_t blocks = weight.cols / Decoder::kBlock;
     for (size_t b = 0; b < blocks; ++b) {
-      decoder.Block(b, StoreSink{out + b * Decoder::kBlock});
+      DecodeBlock(decoder, b, StoreSink{out + b * Decoder::kBlock});
     }
     if (decoder.exact()) return;
   }
@@ -121,17 +74,16 @@ HWY_INLINE void MatmulRowRange(const Matrix& weight, const TokenRows& tokens,
   const float* x[kMaxTokenBlock];
   PackTokens<Decoder>(weight, tokens, x);
   const TokenRows packed{x, tokens.y, tokens.tokens};
-  const bool in_registers =
-      WholeBlocks<Decoder>(weight.cols) && tokens.tokens == 1;
-  const size_t step =
-      in_registers ? kRowBlock : PanelRows(weight.cols, tokens.tokens);
+  const auto multiply = [&](size_t row, size_t count) {
+    MultiplyTokens<Decoder>(weight, row, count, packed, panel);
+  };
+  if (WholeBlocks<Decoder>(weight.cols) && tokens.tokens == 1) {
+    MatvecRows<Decoder>(weight, x[0], tokens.y[0], begin, end, multiply);
+    return;
+  }
+  const size_t step = PanelRows(weight.cols, tokens.tokens);
   for (size_t row = begin; row < end; row += step) {
-    if (in_registers && MultiplyOneToken<Decoder>(weight, RowGroup(row, end),
-                                                  x[0], tokens.y[0])) {
-      continue;
-    }
-    MultiplyTokens<Decoder>(weight, row, std::min(step, end - row), packed,
-                            panel);
+    multiply(row, std::min(step, end - row));
   }
 }
 

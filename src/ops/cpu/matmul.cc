@@ -21,9 +21,9 @@ MatmulKernel KernelOf(WeightFormat format) {
     case WeightFormat::kBF16: return MatmulRowsBF16;
     case WeightFormat::kQ8_0: return MatmulRowsQ8_0;
     case WeightFormat::kMXFP4: return MatmulRowsMXFP4;
-    case WeightFormat::kQ4_K:
-    case WeightFormat::kQ2_K:
-    case WeightFormat::kIQ2_XXS: return MatmulRowsUnpacked;
+    case WeightFormat::kQ4_K: return MatmulRowsQ4_K;
+    case WeightFormat::kQ2_K: return MatmulRowsQ2_K;
+    case WeightFormat::kIQ2_XXS: return MatmulRowsIQ2_XXS;
     case WeightFormat::kFp8Tile32: return MatmulRowsFp8Tile32;
     case WeightFormat::kFp4Row32: return MatmulRowsFp4Row32;
   }

@@ -27,6 +27,7 @@ struct TokenRows {
 
 // A range of rows starts at a multiple of this for full speed.
 inline constexpr size_t kMatmulRowBlock = 4;
+
 // y[t][row] = weight[row] . x[t] for rows [begin, end). The bits of a result do
 // not depend on the range or on the other tokens. Any number of tokens.
 void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
@@ -41,12 +42,12 @@ void MatmulRowsF16(const Matrix&, const TokenRows&, size_t, size_t, float*);
 void MatmulRowsBF16(const Matrix&, const TokenRows&, size_t, size_t, float*);
 void MatmulRowsQ8_0(const Matrix&, const TokenRows&, size_t, size_t, float*);
 void MatmulRowsMXFP4(const Matrix&, const TokenRows&, size_t, size_t, float*);
+void MatmulRowsQ4_K(const Matrix&, const TokenRows&, size_t, size_t, float*);
+void MatmulRowsQ2_K(const Matrix&, const TokenRows&, size_t, size_t, float*);
+void MatmulRowsIQ2_XXS(const Matrix&, const TokenRows&, size_t, size_t, float*);
 void MatmulRowsFp8Tile32(const Matrix&, const TokenRows&, size_t, size_t,
                          float*);
 void MatmulRowsFp4Row32(const Matrix&, const TokenRows&, size_t, size_t,
-                        float*);
-// Of any format: rows are unpacked by DequantizeRow().
-void MatmulRowsUnpacked(const Matrix&, const TokenRows&, size_t, size_t,
                         float*);
 
 // Whole vectors, plus one, so that rows of a power of two in length do not all

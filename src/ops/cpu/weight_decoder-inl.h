@@ -1,21 +1,24 @@
-// One row of a packed weight matrix as float vectors, for kernels that multiply
-// in registers and for kernels that unpack panels; compiled once per Highway
+// Rows of a packed weight matrix as float vectors, for kernels that multiply in
+// registers and for kernels that unpack panels; compiled once per Highway
 // target.
 //
-// A WeightDecoder<format> hands out a row block by block:
+// A WeightDecoder<format> hands out up to kRowsAtOnce rows block by block:
 //   static constexpr size_t kBlock;        values, a multiple of kLanes
+//   static constexpr size_t kBlockBytes;   stored in a row, scales apart not
 //   static constexpr LaneOrder kOrder;     how a block lies in its vectors
 //   WeightDecoder(const Matrix&, size_t row);
-//   template <class Sink> void Block(size_t block, const Sink& sink);
+//   template <size_t kRow = 0, class Sink>
+//   void Block(size_t block, const Sink& sink);    of row `row` + kRow
 //   bool exact() const;
 // Block calls sink(i, w) for i = 0, kLanes, 2 kLanes, ... < kBlock in turn,
 // with w the values at the places i, i + 1, ... of the block in kOrder, each
 // exactly that of DequantizeRow (but for the sign of a zero). A code that would
-// cost every other one time is left out: after the row's blocks exact() is
-// false if there was one, and the row must be taken from DequantizeRow instead.
+// cost every other one time is left out: after the last block exact() is false
+// if there was one, and the rows must be taken from DequantizeRow instead.
 //
-// Rows must be whole blocks (WholeBlocks); a format without a lane order is
-// kNatural also where a row is not.
+// Rows must be whole blocks (WholeBlocks); a format that has others is
+// kNatural. The rows of one decoder must not straddle a multiple of 32 stored
+// rows, at which the tiles of kFp8Tile32 end (RowGroup sees to it).
 #if defined(ECPHORY_OPS_CPU_WEIGHT_DECODER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ECPHORY_OPS_CPU_WEIGHT_DECODER_INL_H_
 #undef ECPHORY_OPS_CPU_WEIGHT_DECODER_INL_H_
@@ -37,29 +40,50 @@ namespace HWY_NAMESPACE {
 // with them must lie alike (PackX).
 enum class LaneOrder {
   kNatural,
-  kEvenOdd  // of every 2 kLanes values the even ones, then the odd ones
+  kEvenOdd,  // of every 2 kLanes values the even ones, then the odd ones
+  kQuarters  // of every 128 values vectors at i, i + 32, i + 64, i + 96, for
+             // i = 0, kLanes, ... < 32
 };
 
-// x in a lane order: x itself when that is the natural one, else `out`, which
-// holds `n` values, a multiple of 32.
+// x in a lane order: x itself when that is the natural one, else `out`. The `n`
+// values are whole blocks.
 template <LaneOrder kOrder>
 HWY_INLINE const float* PackX(const float* HWY_RESTRICT x, size_t n,
                               float* HWY_RESTRICT out) {
   if constexpr (kOrder == LaneOrder::kNatural) {
     return x;
-  } else {
+  } else if constexpr (kOrder == LaneOrder::kEvenOdd) {
     for (size_t i = 0; i < n; i += 2 * kLanes) {
       VF even, odd;
       hn::LoadInterleaved2(kF, x + i, even, odd);
       Store(even, out + i);
       Store(odd, out + i + kLanes);
     }
-    return out;
+  } else {
+    float* to = out;
+    for (size_t i = 0; i < n;
+         i += i % 32 + kLanes == 32 ? 96 + kLanes : kLanes) {
+      for (size_t quarter = 0; quarter < 4; ++quarter, to += kLanes) {
+        Store(Load(x + i + 32 * quarter), to);
+      }
+    }
+  }
+  return out;
+}
+
+// Calls sink(i, w) for the places i of a whole block.
+template <class Decoder, class Sink>
+HWY_INLINE void DecodeBlock(Decoder& decoder, size_t block, const Sink& sink) {
+  constexpr size_t kStep = Decoder::kBlock / Decoder::kSteps;
+  decoder.Open(block);
+  for (size_t step = 0; step < Decoder::kSteps; ++step) {
+    decoder.Step(block, step, sink.At(step * kStep));
   }
 }
 
-// A sink that stores a block.
+// A sink that stores values.
 struct StoreSink {
+  HWY_INLINE StoreSink At(size_t i) const { return {out + i}; }
   HWY_INLINE void operator()(size_t i, VF w) const { Store(w, out + i); }
   float* out;
 };
@@ -76,17 +100,40 @@ HWY_INLINE const uint8_t* RowData(const Matrix& weight, size_t row) {
   return weight.data + (weight.first_row + row) * weight.row_bytes();
 }
 
+constexpr size_t kRowsAtOnce = 4;
+
+// Consecutive rows of bytes: one pointer and a stride, because the kernels run
+// out of registers before anything else.
+class RowBytes {
+ public:
+  RowBytes(const uint8_t* first, size_t stride)
+      : first_(first), stride_(stride) {}
+  RowBytes(const Matrix& weight, size_t row)
+      : RowBytes(RowData(weight, row), weight.row_bytes()) {}
+  template <size_t kRow>
+  HWY_INLINE const uint8_t* At(size_t offset) const {
+    return first_ + kRow * stride_ + offset;
+  }
+
+ private:
+  const uint8_t* first_;
+  size_t stride_;
+};
+
 // The formats of one code after the other, whose value is the code's alone.
 template <class Codec>
 class PlainDecoder {
  public:
   static constexpr size_t kBlock = 32;
+  static constexpr size_t kBlockBytes = kBlock * Codec::kBytes;
+  static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  PlainDecoder(const Matrix& weight, size_t row)
-      : values_(RowData(weight, row)) {}
-  template <class Sink>
-  HWY_INLINE void Block(size_t block, const Sink& sink) const {
-    const uint8_t* const p = values_ + block * 32 * Codec::kBytes;
+  PlainDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  template <size_t kRow = 0>
+  HWY_INLINE void Open(size_t) {}
+  template <size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) const {
+    const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 32; i += kLanes) {
       sink(i, Codec::Decode(p + i * Codec::kBytes));
@@ -95,7 +142,7 @@ class PlainDecoder {
   bool exact() const { return true; }
 
  private:
-  const uint8_t* values_;
+  RowBytes rows_;
 };
 
 struct F32Codec {
@@ -131,12 +178,15 @@ template <>
 class WeightDecoder<WeightFormat::kQ8_0> {
  public:
   static constexpr size_t kBlock = 32;
+  static constexpr size_t kBlockBytes = 34;
+  static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  WeightDecoder(const Matrix& weight, size_t row)
-      : blocks_(RowData(weight, row)) {}
-  template <class Sink>
-  HWY_INLINE void Block(size_t block, const Sink& sink) const {
-    const uint8_t* const p = blocks_ + block * 34;
+  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  template <size_t kRow = 0>
+  HWY_INLINE void Open(size_t) {}
+  template <size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) const {
+    const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
     const int8_t* const codes = reinterpret_cast<const int8_t*>(p + 2);
     const VF scale = hn::Set(kF, DecodeOneF16(p));
 #pragma GCC unroll 8
@@ -147,7 +197,7 @@ class WeightDecoder<WeightFormat::kQ8_0> {
   bool exact() const { return true; }
 
  private:
-  const uint8_t* blocks_;
+  RowBytes rows_;
 };
 
 // e4m3 codes, an e8m0 scale per tile of 32x32. Left out: the NaN codes, and
@@ -156,19 +206,23 @@ template <>
 class WeightDecoder<WeightFormat::kFp8Tile32> {
  public:
   static constexpr size_t kBlock = 32;
+  static constexpr size_t kBlockBytes = 32;
+  static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
   WeightDecoder(const Matrix& weight, size_t row)
-      : codes_(RowData(weight, row)),
+      : rows_(weight, row),
         scales_(weight.scales +
                 (weight.first_row + row) / 32 * (weight.cols / 32)),
-        e8m0_(GetCodeTables().e8m0.data()) {}
-  template <class Sink>
-  HWY_INLINE void Block(size_t block, const Sink& sink) {
-    const uint8_t* const p = codes_ + block * 32;
+        e8m0_(GetCodeTables().e8m0_of_e4m3.data()) {}
+  template <size_t kRow = 0>
+  HWY_INLINE void Open(size_t) {}
+  template <size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) {
+    const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
     const uint8_t code = scales_[block];
-    largest_scale_ = std::max(largest_scale_, code);
+    if constexpr (kRow == 0) largest_scale_ = std::max(largest_scale_, code);
     nan_.Look(p);
-    const VF scale = hn::Set(kF, kE4M3HalfUnit * e8m0_[code]);
+    const VF scale = hn::Set(kF, e8m0_[code]);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 32; i += kLanes) {
       sink(i, hn::Mul(DecodeFiniteE4M3(p + i), scale));
@@ -180,8 +234,8 @@ class WeightDecoder<WeightFormat::kFp8Tile32> {
   }
 
  private:
-  const uint8_t* codes_;
-  const uint8_t* scales_;
+  RowBytes rows_;
+  const uint8_t* scales_;  // of the tiles that all of the rows lie in
   const float* e8m0_;
   uint8_t largest_scale_ = 0;
   E4M3NanDetector nan_;
@@ -192,18 +246,22 @@ template <>
 class WeightDecoder<WeightFormat::kMXFP4> {
  public:
   static constexpr size_t kBlock = 32;
+  static constexpr size_t kBlockBytes = 17;
+  static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
   WeightDecoder(const Matrix& weight, size_t row)
-      : blocks_(RowData(weight, row)), e8m0_(GetCodeTables().e8m0.data()) {}
-  template <class Sink>
-  HWY_INLINE void Block(size_t block, const Sink& sink) const {
-    const uint8_t* const p = blocks_ + block * 17;
+      : rows_(weight, row), e8m0_(GetCodeTables().e8m0.data()) {}
+  template <size_t kRow = 0>
+  HWY_INLINE void Open(size_t) {}
+  template <size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) const {
+    const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
     DecodeE2M1<NibbleOrder::kHalves>(p + 1, e8m0_[p[0]], sink);
   }
   bool exact() const { return true; }
 
  private:
-  const uint8_t* blocks_;
+  RowBytes rows_;
   const float* e8m0_;
 };
 
@@ -212,22 +270,27 @@ template <>
 class WeightDecoder<WeightFormat::kFp4Row32> {
  public:
   static constexpr size_t kBlock = 32;
+  static constexpr size_t kBlockBytes = 16;
+  static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder =
       kE2M1InTable ? LaneOrder::kEvenOdd : LaneOrder::kNatural;
   WeightDecoder(const Matrix& weight, size_t row)
-      : codes_(RowData(weight, row)),
-        scales_(weight.scales + (weight.first_row + row) * (weight.cols / 32)),
+      : rows_(weight, row),
+        scales_(weight.scales + (weight.first_row + row) * (weight.cols / 32),
+                weight.cols / 32),
         e8m0_(GetCodeTables().e8m0.data()) {}
-  template <class Sink>
-  HWY_INLINE void Block(size_t block, const Sink& sink) const {
-    DecodeE2M1<NibbleOrder::kPairs>(codes_ + block * 16, e8m0_[scales_[block]],
-                                    sink);
+  template <size_t kRow = 0>
+  HWY_INLINE void Open(size_t) {}
+  template <size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) const {
+    DecodeE2M1<NibbleOrder::kPairs>(rows_.At<kRow>(block * kBlockBytes),
+                                    e8m0_[*scales_.At<kRow>(block)], sink);
   }
   bool exact() const { return true; }
 
  private:
-  const uint8_t* codes_;
-  const uint8_t* scales_;
+  RowBytes rows_;
+  RowBytes scales_;
   const float* e8m0_;
 };
 

@@ -1,0 +1,37 @@
+#include "base/highway_config.h"
+#define HWY_TARGET_INCLUDE "ops/cpu/matmul_q4_k.cc"
+#include "hwy/foreach_target.h"
+// Order matters: foreach_target comes before everything per target.
+#include "hwy/highway.h"
+#include "ops/cpu/matmul-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+namespace {
+
+void Rows(const Matrix& weight, const TokenRows& tokens, size_t begin,
+          size_t end, float* panel) {
+  MatmulRowRange<WeightDecoder<WeightFormat::kQ4_K>>(weight, tokens, begin, end,
+                                                     panel);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ecphory {
+
+namespace {
+HWY_EXPORT(Rows);
+}  // namespace
+
+void MatmulRowsQ4_K(const Matrix& weight, const TokenRows& tokens, size_t begin,
+                    size_t end, float* panel) {
+  HWY_DYNAMIC_DISPATCH(Rows)(weight, tokens, begin, end, panel);
+}
+
+}  // namespace ecphory
+#endif

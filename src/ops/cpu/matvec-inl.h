@@ -1,0 +1,141 @@
+// One token: y = W x, rows of W going from codes to products in registers;
+// compiled once per Highway target.
+//
+// Bound by reading W, 8-bit and wider, or by decoding it, 4 bits and fewer.
+// Four rows at a time: their sums hide each other's latency, and an x that is
+// loaded serves four. Every sum takes its products in DotBlock's order
+// (dot-inl.h), in the lane order of the format (weight_decoder-inl.h).
+#if defined(ECPHORY_OPS_CPU_MATVEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ECPHORY_OPS_CPU_MATVEC_INL_H_
+#undef ECPHORY_OPS_CPU_MATVEC_INL_H_
+#else
+#define ECPHORY_OPS_CPU_MATVEC_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+
+#include "hwy/cache_control.h"
+#include "ops/cpu/super_block_decoder-inl.h"
+#include "ops/cpu/weight_decoder-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+
+// A sink that multiplies with x and adds the products up.
+struct ProductSink {
+  HWY_INLINE ProductSink At(size_t i) const { return {x + i, sum}; }
+  HWY_INLINE void operator()(size_t i, VF w) const {
+    sum = hn::MulAdd(w, Load(x + i), sum);
+  }
+  const float* HWY_RESTRICT x;
+  VF& sum;
+};
+
+// Asks for the bytes that four rows, and then the next four, come to in kAhead
+// bytes. Processors do so themselves, but not past the end of a page, and of
+// four rows with hardly a page each they never get going.
+template <class Decoder>
+class RowPrefetch {
+ public:
+  RowPrefetch(const Matrix& weight, size_t row)
+      : row_bytes_(weight.row_bytes()),
+        next_(RowData(weight, row) + kAhead),
+        end_(RowData(weight, row) + row_bytes_) {}
+  HWY_INLINE void Step(size_t block) {
+    if (block % kBlocksPerLine != 0) return;
+    if (next_ >= end_) {
+      next_ += (kRowsAtOnce - 1) * row_bytes_;
+      end_ += kRowsAtOnce * row_bytes_;
+    }
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kRowsAtOnce; ++r) {
+#pragma GCC unroll 4
+      for (size_t i = 0; i < Decoder::kBlockBytes; i += kLine) {
+        hwy::Prefetch(next_ + r * row_bytes_ + i);
+      }
+    }
+    next_ += kBlocksPerLine * Decoder::kBlockBytes;
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  static constexpr size_t kAhead = 2048;
+  static constexpr size_t kBlocksPerLine =
+      std::max<size_t>(1, kLine / Decoder::kBlockBytes);
+  size_t row_bytes_;
+  const uint8_t* next_;
+  const uint8_t* end_;
+};
+
+// Both return false when a row was not decoded exactly: then `sums` are not to
+// be used.
+template <class Decoder>
+HWY_INLINE bool DotFourRows(const Matrix& weight, size_t row,
+                            const float* HWY_RESTRICT x, float* sums) {
+  constexpr size_t kStep = Decoder::kBlock / Decoder::kSteps;
+  Decoder rows(weight, row);
+  RowPrefetch<Decoder> prefetch(weight, row);
+  VF sum0 = hn::Zero(kF), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  const size_t blocks = weight.cols / Decoder::kBlock;
+  for (size_t b = 0; b < blocks; ++b) {
+    prefetch.Step(b);
+    rows.template Open<0>(b);
+    rows.template Open<1>(b);
+    rows.template Open<2>(b);
+    rows.template Open<3>(b);
+    for (size_t step = 0; step < Decoder::kSteps; ++step, x += kStep) {
+      rows.template Step<0>(b, step, ProductSink{x, sum0});
+      rows.template Step<1>(b, step, ProductSink{x, sum1});
+      rows.template Step<2>(b, step, ProductSink{x, sum2});
+      rows.template Step<3>(b, step, ProductSink{x, sum3});
+    }
+  }
+  StoreSums4(sum0, sum1, sum2, sum3, sums);
+  return rows.exact();
+}
+
+template <class Decoder>
+HWY_INLINE bool DotOneRow(const Matrix& weight, size_t row,
+                          const float* HWY_RESTRICT x, float* sums) {
+  Decoder rows(weight, row);
+  VF sum = hn::Zero(kF);
+  const size_t blocks = weight.cols / Decoder::kBlock;
+  for (size_t b = 0; b < blocks; ++b, x += Decoder::kBlock) {
+    DecodeBlock(rows, b, ProductSink{x, sum});
+  }
+  StoreSums4(sum, sum, sum, sum, sums);
+  return rows.exact();
+}
+
+// y[row] = weight[row] . x, x in the decoder's lane order, for rows that are
+// whole blocks. Four rows at a time from a multiple of 4 stored rows on, others
+// one by one; inexact(row, count) is called for rows that are left to the plain
+// codec.
+template <class Decoder, class Inexact>
+HWY_INLINE void MatvecRows(const Matrix& weight, const float* HWY_RESTRICT x,
+                           float* HWY_RESTRICT y, size_t begin, size_t end,
+                           const Inexact& inexact) {
+  for (size_t row = begin; row < end;) {
+    float sums[kRowsAtOnce];
+    if ((weight.first_row + row) % kRowsAtOnce == 0 &&
+        end - row >= kRowsAtOnce) {
+      const bool exact = DotFourRows<Decoder>(weight, row, x, sums);
+      std::memcpy(y + row, sums, sizeof(sums));
+      if (!exact) inexact(row, kRowsAtOnce);
+      row += kRowsAtOnce;
+    } else {
+      const bool exact = DotOneRow<Decoder>(weight, row, x, sums);
+      y[row] = sums[0];
+      if (!exact) inexact(row, size_t{1});
+      ++row;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
