@@ -59,9 +59,10 @@ struct BenchPart {
 // are those of weights and packed state, each counted once a pass; table rows
 // come from disk and are not in them.
 struct BenchPass {
-  uint64_t context = 0;            // tokens before the pass
-  uint32_t tokens = 0;             // of the pass
-  BenchFigure figure;              // of the pass
+  uint64_t context = 0;  // tokens before the pass
+  uint32_t tokens = 0;   // of the pass
+  BenchFigure figure;    // of the pass
+  double of_sgemm = 0;   // share of the rate of `sgemm`; 0 without one
   double engram_wait_seconds = 0;  // of a pass: layers stood still for rows
   std::vector<BenchPart> parts;    // largest first
 };
@@ -93,6 +94,9 @@ struct BenchOptions {
   // last-level cache.
   uint64_t working_set = 0;
   BenchPages pages = BenchPages::kSmall;
+  // A library with OpenBLAS's or oneDNN's fp32 product, as another yardstick;
+  // empty: one of the system, or none.
+  std::string sgemm;
   std::vector<uint64_t> contexts = {1024};  // of `model`
   uint32_t prompt = 512;                    // tokens of a prefill
   // Called before each figure. false: stop, kCancelled.

@@ -127,6 +127,8 @@ void AddBenchCommand(CLI::App& app, Action* action) {
   AddBytes(*command, "--working-set", &flags->working_set, kMaxWorkingSet,
            "Memory that weights rotate over (default: 256M, or four times the "
            "last-level cache)");
+  AddText(*command, "--sgemm", &options.sgemm, "FILE",
+          "OpenBLAS or oneDNN to measure beside (default: the system's)");
   command->add_flag("--quick", flags->quick,
                     "A tenth of the time, to see that all runs");
   command->add_flag("--json", flags->json, "Print JSON with the conditions");

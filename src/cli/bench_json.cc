@@ -33,6 +33,7 @@ Json PassJson(const BenchPass& pass) {
   json["context"] = pass.context;
   json["tokens"] = pass.tokens;
   json["tokens_per_second"] = pass.tokens / pass.figure.seconds.median;
+  json["of_sgemm"] = pass.of_sgemm;
   json["engram_wait_seconds"] = pass.engram_wait_seconds;
   json["parts"] = std::move(parts);
   return json;

@@ -75,8 +75,12 @@ std::string ModelText(const BenchModel& model) {
       model.threads, model.backend.c_str(), Time(model.open_seconds).c_str(),
       model.prompt, Time(model.first_token_seconds).c_str());
   text += FigureHead() + FigureText(model.prefill.figure);
-  text += Format("    %.1f tokens/s\n",
+  text += Format("    %.1f tokens/s",
                  model.prefill.tokens / model.prefill.figure.seconds.median);
+  if (model.prefill.of_sgemm > 0) {
+    text += Format(", %.2f of the rate of sgemm", model.prefill.of_sgemm);
+  }
+  text += "\n";
   text += PartsText(model.prefill);
   for (const BenchPass& pass : model.decode) {
     text += FigureText(pass.figure) + PartsText(pass);

@@ -37,6 +37,7 @@ SessionOptions SessionFor(const ModelConfig& config, uint64_t context,
   options.context =
       static_cast<uint32_t>(std::min<uint64_t>(config.max_positions, context));
   options.chunk = std::min(chunk, options.context);
+  options.prefill = ecphory::Prefill::kFull;  // flops of a prompt are known
   return options;
 }
 

@@ -76,6 +76,7 @@ class Run {
 
   Status Measure(const std::vector<OpCase>& cases, BenchReport* report) {
     total_ = cases.size() + ModelSteps(options_) + 2;
+    ECPHORY_RETURN_IF_ERROR(LoadSgemm(report));
     ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());
     for (const OpCase& op : cases) {
       ECPHORY_RETURN_IF_ERROR(Step(op.name));
@@ -107,8 +108,23 @@ class Run {
 
   Status MeasureYardsticks() {
     ECPHORY_RETURN_IF_ERROR(Step("yardsticks"));
-    return yardsticks_.Measure(
-        {{options_.seconds, options_.rounds}, options_.working_set}, pool_);
+    return yardsticks_.Measure({{options_.seconds, options_.rounds},
+                                options_.working_set,
+                                sgemm_.get()},
+                               pool_);
+  }
+
+  // One that was asked for must be there; others are named when they are not.
+  Status LoadSgemm(BenchReport* report) {
+    auto loaded = Sgemm::Load(options_.sgemm, pool_.threads());
+    if (loaded.ok()) {
+      sgemm_ = std::move(*loaded);
+    } else if (!options_.sgemm.empty()) {
+      return loaded.status().WithContext("sgemm");
+    } else {
+      report->notes.push_back("sgemm: " + loaded.status().message());
+    }
+    return {};
   }
 
   // A model's weights lie in mapped files, whose pages are small.
@@ -119,6 +135,9 @@ class Run {
     }
     const auto hold = [&](BenchPass* pass) {
       yardsticks_.HoldTo(Traffic::kRead, BenchPages::kSmall, &pass->figure);
+      const double rate = pass->figure.flops / pass->figure.seconds.median;
+      const double sgemm = yardsticks_.Rate("sgemm");
+      if (sgemm > 0) pass->of_sgemm = rate / sgemm;
     };
     for (BenchModel& model : report->models) {
       hold(&model.prefill);
@@ -129,6 +148,7 @@ class Run {
   const BenchOptions& options_;
   ThreadPool& pool_;
   CaseContext context_;
+  std::unique_ptr<Sgemm> sgemm_;
   Yardsticks yardsticks_;
   uint64_t done_ = 0;
   uint64_t total_ = 0;

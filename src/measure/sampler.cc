@@ -7,9 +7,11 @@ namespace ecphory::measure {
 
 namespace {
 
-// A call that takes longer than a round should is repeated all the same, until
-// this many times the time for all rounds is over.
-constexpr double kPatience = 10;
+// A call that takes longer than a round should is repeated all the same: three
+// times beyond four times the time for all rounds, once beyond ten times.
+constexpr uint32_t kFewRounds = 3;
+constexpr double kPatience = 4;
+constexpr double kLimit = 10;
 
 double TimeOf(const std::function<void()>& call) {
   const double start = Now();
@@ -57,7 +59,9 @@ std::vector<double> Sample(const Subject& subject,
   const auto calls = static_cast<uint64_t>(std::max(1.0, round / once));
   std::vector<double> seconds;
   for (uint32_t i = 0; i < options.rounds; ++i) {
-    if (i > 0 && Now() - begin > kPatience * options.seconds) break;
+    const double spent = (Now() - begin) / options.seconds;
+    if (i >= kFewRounds && spent > kPatience) break;
+    if (i > 0 && spent > kLimit) break;
     seconds.push_back(subject.before ? RoundOfSingles(subject, calls)
                                      : RoundOfMany(subject, calls));
   }

@@ -102,13 +102,36 @@ void Yardsticks::MeasureArithmetic(const YardstickOptions& options,
       Sample({call, nullptr}, options.sample));
 }
 
+// A pass of 512 tokens through a projection of the released experts.
+Status Yardsticks::MeasureSgemm(const YardstickOptions& options,
+                                ThreadPool& pool) {
+  constexpr size_t kTokens = 512, kRows = 2304, kCols = 5120;
+  std::vector<Buffer> buffers;
+  for (const size_t count : {kTokens * kCols, kRows * kCols, kTokens * kRows}) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        Buffer buffer,
+        Buffer::Create(count * sizeof(float), BenchPages::kSmall));
+    buffer.FillFloats(pool);
+    buffers.push_back(std::move(buffer));
+  }
+  const auto call = [&] {
+    options.sgemm->Run(buffers[0].floats(), buffers[1].floats(),
+                       buffers[2].floats(), kTokens, kRows, kCols);
+  };
+  const std::string what =
+      "fp32 product 512 x 5120 x 2304 by " + options.sgemm->name();
+  Add("sgemm", what.c_str(), "FLOP/s", 2.0 * kTokens * kRows * kCols,
+      Sample({call, nullptr}, options.sample));
+  return {};
+}
+
 Status Yardsticks::Measure(const YardstickOptions& options, ThreadPool& pool) {
   ECPHORY_RETURN_IF_ERROR(MeasureMemory(options, BenchPages::kSmall, pool));
   if (HugePagesAllowed()) {
     ECPHORY_RETURN_IF_ERROR(MeasureMemory(options, BenchPages::kHuge, pool));
   }
   MeasureArithmetic(options, pool);
-  return {};
+  return options.sgemm != nullptr ? MeasureSgemm(options, pool) : Status();
 }
 
 double Yardsticks::Rate(const std::string& name) const {

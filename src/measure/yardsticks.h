@@ -8,12 +8,14 @@
 #include "ecphory/bench.h"
 #include "ecphory/status.h"
 #include "measure/sampler.h"
+#include "measure/sgemm.h"
 
 namespace ecphory::measure {
 
 struct YardstickOptions {
   SampleOptions sample;
   size_t bytes = 0;  // to read from; several times the last-level cache
+  const Sgemm* sgemm = nullptr;  // null: left out
 };
 
 // What bounds the traffic of a figure.
@@ -46,6 +48,7 @@ class Yardsticks {
   Status MeasureMemory(const YardstickOptions& options, BenchPages pages,
                        ThreadPool& pool);
   void MeasureArithmetic(const YardstickOptions& options, ThreadPool& pool);
+  Status MeasureSgemm(const YardstickOptions& options, ThreadPool& pool);
 
   std::vector<Entry> entries_;
 };

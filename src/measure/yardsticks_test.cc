@@ -5,7 +5,8 @@
 namespace ecphory::measure {
 namespace {
 
-const YardstickOptions kShort = {{.seconds = 0.005, .rounds = 2}, 4 << 20};
+const YardstickOptions kShort = {
+    {.seconds = 0.005, .rounds = 2}, 4 << 20, nullptr};
 
 BenchFigure Figure(double bytes, double flops, double seconds) {
   BenchFigure figure;

@@ -41,6 +41,7 @@ expect 2 'working set of 1048576 bytes, expected 268435456' \
 
 expect 2 "--context: 'x', expected a whole number" -m "$model" --context 1,x
 expect 2 "--prompt: '0', expected a whole number from 1" -m "$model" --prompt 0
+expect 3 'sgemm: /nosuch.so: ' --ops --filter pool/awake --sgemm /nosuch.so
 expect 3 'nosuch.gguf' -m nosuch.gguf --quick
 
 echo "== names"
@@ -107,7 +108,7 @@ assert [p["context"] for p in model["decode"]] == [0, 64]
 for one in [model["prefill"], *model["decode"]]:
     assert {"name", "seconds", "bytes", "flops", "bound", "bound_seconds",
             "share", "context", "tokens", "tokens_per_second",
-            "engram_wait_seconds", "parts"} == one.keys(), one.keys()
+            "of_sgemm", "engram_wait_seconds", "parts"} == one.keys(), one.keys()
     assert one["bytes"] > 0 and one["flops"] > 0 and one["share"] > 0
     rate = one["tokens"] / one["seconds"]["median"]
     assert abs(one["tokens_per_second"] - rate) < 1e-6 * rate
