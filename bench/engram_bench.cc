@@ -34,10 +34,10 @@
 #include <vector>
 
 #include "engram/store.h"
+#include "engram/synth_rows.h"
 #include "engram_bench_peers.h"
 #include "io/file.h"
 #include "io_bench_reads.h"
-#include "tables/synth_rows.h"
 
 namespace ecphory {
 namespace {
@@ -120,7 +120,7 @@ void MakeFile(const Flags& flags) {
   std::vector<uint8_t> bytes(kRowBytes * 65'536);
   const uint64_t rows = (flags.make_gib << 30) / kRowBytes;
   for (uint64_t first = 0; first < rows; first += 65'536) {
-    tables::SynthRows({.seed = 1, .width = kRowValues}, first, bytes);
+    engram::SynthRows({.seed = 1, .width = kRowValues}, first, bytes);
     const Status status = writer->Write(bytes);
     if (!status.ok()) Fail(status.ToString());
   }

@@ -17,6 +17,7 @@ void AddTokenizeCommand(CLI::App& app, Action* action);
 void AddLogitsCommand(CLI::App& app, Action* action);
 void AddConvertCommand(CLI::App& app, Action* action);
 void AddBenchCommand(CLI::App& app, Action* action);
+void AddSynthCommand(CLI::App& app, Action* action);
 // A group: its own commands are in engram_commands.h.
 void AddEngramCommand(CLI::App& app, Action* action);
 

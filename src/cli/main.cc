@@ -207,6 +207,7 @@ int Main(int argc, char** argv) {
   AddLogitsCommand(app, &action);
   AddConvertCommand(app, &action);
   AddBenchCommand(app, &action);
+  AddSynthCommand(app, &action);
   AddEngramCommand(app, &action);
 
   CatchSignals();

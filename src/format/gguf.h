@@ -118,6 +118,7 @@ class GgufWriter {
   void AddUint32Array(const std::string& key, const std::vector<uint32_t>& v);
   void AddInt32Array(const std::string& key, const std::vector<int32_t>& v);
   void AddUint64Array(const std::string& key, const std::vector<uint64_t>& v);
+  void AddFloat32Array(const std::string& key, const std::vector<float>& v);
   void AddStringArray(const std::string& key,
                       const std::vector<std::string>& v);
 

@@ -7,16 +7,13 @@
 #include "base/little_endian.h"
 #include "base/quote.h"
 #include "format/gguf.h"
+#include "format/tensor_stream.h"
 
 namespace ecphory {
 
 namespace {
 
 using ull = unsigned long long;
-
-// How often progress is reported: often enough to cancel promptly, rarely
-// enough to cost nothing.
-constexpr uint64_t kProgressBytes = uint64_t{8} << 20;
 
 void AppendString(const std::string& text, std::string* out) {
   AppendLE(static_cast<uint64_t>(text.size()), out);
@@ -49,51 +46,6 @@ std::string EncodeArray(GgufType element, const std::vector<T>& values) {
   for (const T value : values) AppendLE(value, &out);
   return out;
 }
-
-// Streams tensors into the file, holding each to its size, and reports
-// progress.
-class DataStream {
- public:
-  DataStream(AtomicFileWriter* file, std::string path, uint64_t total,
-             const GgufWriter::Progress& progress)
-      : file_(file),
-        path_(std::move(path)),
-        total_(total),
-        progress_(progress) {}
-
-  Status WriteTensor(const std::string& name, uint64_t bytes,
-                     const GgufWriter::Producer& producer) {
-    const uint64_t end = file_->size() + bytes;
-    const Status produced =
-        producer([&](std::span<const uint8_t> piece) -> Status {
-          if (piece.size() > end - file_->size()) {
-            return Internal("%s: tensor %s got more than its %llu bytes",
-                            path_.c_str(), Quoted(name).c_str(),
-                            static_cast<ull>(bytes));
-          }
-          ECPHORY_RETURN_IF_ERROR(file_->Write(piece));
-          return file_->size() - reported_ < kProgressBytes ? Status::Ok()
-                                                            : Report();
-        });
-    if (!produced.ok() || file_->size() == end) return produced;
-    return Internal("%s: tensor %s got %llu bytes too few", path_.c_str(),
-                    Quoted(name).c_str(),
-                    static_cast<ull>(end - file_->size()));
-  }
-
-  Status Report() {
-    reported_ = file_->size();
-    if (!progress_ || progress_(reported_, total_)) return Status::Ok();
-    return Cancelled("%s: cancelled, nothing was written", path_.c_str());
-  }
-
- private:
-  AtomicFileWriter* const file_;
-  const std::string path_;
-  const uint64_t total_;
-  const GgufWriter::Progress& progress_;
-  uint64_t reported_ = 0;
-};
 
 std::span<const uint8_t> AsBytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -145,6 +97,11 @@ void GgufWriter::AddInt32Array(const std::string& key,
 void GgufWriter::AddUint64Array(const std::string& key,
                                 const std::vector<uint64_t>& v) {
   AddEncoded(key, EncodeArray(GgufType::kU64, v));
+}
+
+void GgufWriter::AddFloat32Array(const std::string& key,
+                                 const std::vector<float>& v) {
+  AddEncoded(key, EncodeArray(GgufType::kF32, v));
 }
 
 void GgufWriter::AddStringArray(const std::string& key,
@@ -228,7 +185,7 @@ Status GgufWriter::WriteTo(const std::string& path,
   }
   ECPHORY_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::Create(path));
   ECPHORY_RETURN_IF_ERROR(file->Write(AsBytes(header)));
-  DataStream stream(file.get(), path, total, progress);
+  TensorStream stream(file.get(), path, total, progress);
   for (const Tensor& tensor : tensors_) {
     ECPHORY_RETURN_IF_ERROR(
         stream.WriteTensor(tensor.name, tensor.bytes, tensor.producer));

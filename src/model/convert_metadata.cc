@@ -197,11 +197,18 @@ void AddTokenizerKeys(const Tokenizer& tokenizer, GgufWriter* w) {
 
 Status AddMetadata(const ModelSource& source, const std::string& quantization,
                    GgufWriter* writer) {
-  Metadata m(writer);
   ECPHORY_ASSIGN_OR_RETURN(const std::string config,
                            CompactConfig(source.path));
+  return AddMetadata(source, FolderName(source.path), config, quantization,
+                     writer);
+}
+
+Status AddMetadata(const ModelSource& source, const std::string& name,
+                   const std::string& config, const std::string& quantization,
+                   GgufWriter* writer) {
+  Metadata m(writer);
   writer->AddString("general.architecture", "deepseek41");
-  writer->AddString("general.name", FolderName(source.path));
+  writer->AddString("general.name", name);
   m.String("config", config);
   ECPHORY_RETURN_IF_ERROR(AddEngram(source, &m));
   if (source.tokenizer) AddTokenizerKeys(*source.tokenizer, writer);

@@ -15,6 +15,11 @@ namespace ecphory {
 // and the Engram numbers. `quantization` describes the tensors' types.
 Status AddMetadata(const ModelSource& source, const std::string& quantization,
                    GgufWriter* writer);
+// The same for a model under any name, whose config.json is given (compact,
+// keys sorted).
+Status AddMetadata(const ModelSource& source, const std::string& name,
+                   const std::string& config, const std::string& quantization,
+                   GgufWriter* writer);
 
 // The tokenizer.ggml.* keys but the token ids.
 void AddTokenizerKeys(const Tokenizer& tokenizer, GgufWriter* w);

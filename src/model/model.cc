@@ -1,11 +1,9 @@
 #include "ecphory/model.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <thread>
 #include <utility>
 
+#include "base/processors.h"
 #include "model/model_impl.h"
 #include "model/rope_table.h"
 #include "ops/ops.h"
@@ -16,15 +14,6 @@ namespace {
 
 // More would only add wake-ups: no released shape splits finer.
 constexpr uint32_t kMaxThreads = 1024;
-
-uint32_t AvailableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
-  }
-  return std::max(1u, std::thread::hardware_concurrency());
-}
 
 Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
   if (!impl->source.config.engram.enabled()) return Status::Ok();

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "engram/row_codec.h"
-#include "tables/synth_rows.h"
+#include "engram/synth_rows.h"
 
 namespace ecphory::tables {
 namespace {
 
+using engram::SynthCodec;
+using engram::SynthRowBytes;
+using engram::SynthRows;
 using engram::TableCodec;
 
 constexpr uint32_t kWidth = 64;

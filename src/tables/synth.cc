@@ -9,12 +9,12 @@
 
 #include "base/quote.h"
 #include "ecphory/engram_tables.h"
+#include "engram/synth_rows.h"
 #include "io/file.h"
 #include "tables/digest.h"
 #include "tables/layouts.h"
 #include "tables/resumable_file.h"
 #include "tables/sparse_file.h"
-#include "tables/synth_rows.h"
 #include "tables/table_set.h"
 #include "tables/table_writer.h"
 #include "text/token_map.h"
@@ -24,6 +24,8 @@ namespace ecphory::tables {
 
 namespace {
 
+using engram::SynthCodec;
+using engram::SynthTable;
 using engram::TableCodec;
 
 // What each region of the plan is filled with.
@@ -129,9 +131,9 @@ Result<TableNumbers> MakeNumbers(const SynthOptions& options) {
   TableNumbers numbers;
   numbers.width = options.width == 0 ? config.head_dim : options.width;
   if (numbers.width == 0 || numbers.width % 32 != 0 ||
-      numbers.width > kMaxSynthWidth) {
+      numbers.width > engram::kMaxSynthWidth) {
     return InvalidArgument("width %u, expected a multiple of 32 up to %u",
-                           numbers.width, kMaxSynthWidth);
+                           numbers.width, engram::kMaxSynthWidth);
   }
   ECPHORY_RETURN_IF_ERROR(
       FillTokenMap(options, config.pad_token_id, &spec, &numbers));

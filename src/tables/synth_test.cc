@@ -5,14 +5,18 @@
 
 #include "ecphory/engram_tables.h"
 #include "engram/row_codec.h"
+#include "engram/synth_rows.h"
 #include "io/test_directory.h"
 #include "tables/layouts.h"
-#include "tables/synth_rows.h"
 #include "tables/testing.h"
 
 namespace ecphory::tables {
 namespace {
 
+using engram::SynthCodec;
+using engram::SynthRowBytes;
+using engram::SynthRows;
+using engram::SynthTable;
 using engram::TableCodec;
 
 std::string Text(const std::vector<uint8_t>& bytes) {

@@ -1,20 +1,10 @@
-#include "tables/synth_rows.h"
+#include "engram/synth_rows.h"
 
-#include <algorithm>
-#include <cstring>
+#include "base/counter_random.h"
 
-namespace ecphory::tables {
+namespace ecphory::engram {
 
 namespace {
-
-// The finishing step of splitmix64: every bit of x reaches every bit.
-uint64_t Mix(uint64_t x) {
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 27) * 0x94d049bb133111eb;
-  return x ^ x >> 31;
-}
-
-constexpr uint64_t kGamma = 0x9e3779b97f4a7c15;
 
 // Eight bytes of 0x.. each.
 constexpr uint64_t Bytes(uint8_t byte) { return 0x0101010101010101 * byte; }
@@ -39,31 +29,19 @@ void SetQ8Scales(std::span<uint8_t> row) {
   }
 }
 
-template <typename Map>
-void Fill(uint64_t key, std::span<uint8_t> out, const Map& map) {
-  size_t at = 0;
-  for (; at + 8 <= out.size(); at += 8, key += kGamma) {
-    const uint64_t word = map(Mix(key));
-    std::memcpy(out.data() + at, &word, 8);
-  }
-  if (at == out.size()) return;
-  const uint64_t word = map(Mix(key));
-  std::memcpy(out.data() + at, &word, out.size() - at);
-}
-
 void FillRow(const SynthTable& table, uint64_t key, std::span<uint8_t> row) {
   // Scales have numbers of their own, so that they are the same wherever they
   // are stored.
-  const uint64_t scale_key = Mix(key ^ 0x5ca1e5);
+  const uint64_t scale_key = MixBits(key ^ 0x5ca1e5);
   switch (table.codec) {
-    case SynthCodec::kE4M3Codes: return Fill(key, row, ToCodes);
-    case SynthCodec::kScales: return Fill(scale_key, row, ToScales);
+    case SynthCodec::kE4M3Codes: return FillRandom(key, row, ToCodes);
+    case SynthCodec::kScales: return FillRandom(scale_key, row, ToScales);
     case SynthCodec::kRow264:
-      Fill(key, row.first(table.width), ToCodes);
-      return Fill(scale_key, row.subspan(table.width), ToScales);
-    case SynthCodec::kBf16: return Fill(key, row, ToBf16);
+      FillRandom(key, row.first(table.width), ToCodes);
+      return FillRandom(scale_key, row.subspan(table.width), ToScales);
+    case SynthCodec::kBf16: return FillRandom(key, row, ToBf16);
     case SynthCodec::kQ8_0:
-      Fill(key, row, [](uint64_t x) { return x; });
+      FillRandom(key, row, [](uint64_t x) { return x; });
       return SetQ8Scales(row);
   }
 }
@@ -84,11 +62,12 @@ uint32_t SynthRowBytes(SynthCodec codec, uint32_t width) {
 void SynthRows(const SynthTable& table, uint64_t first,
                std::span<uint8_t> out) {
   const size_t row_bytes = SynthRowBytes(table.codec, table.width);
-  const uint64_t base = Mix(Mix(table.seed + kGamma) ^ table.table);
+  const uint64_t base =
+      MixBits(MixBits(table.seed + kRandomStep) ^ table.table);
   for (uint64_t row = first; !out.empty(); ++row) {
-    FillRow(table, Mix(base + row * kGamma), out.first(row_bytes));
+    FillRow(table, MixBits(base + row * kRandomStep), out.first(row_bytes));
     out = out.subspan(row_bytes);
   }
 }
 
-}  // namespace ecphory::tables
+}  // namespace ecphory::engram

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-namespace ecphory::tables {
+namespace ecphory::engram {
 
 // How the bytes of a synthetic row are made.
 enum class SynthCodec : uint8_t {
@@ -32,4 +32,4 @@ uint32_t SynthRowBytes(SynthCodec codec, uint32_t width);
 // two parts of kRow264.
 void SynthRows(const SynthTable& table, uint64_t first, std::span<uint8_t> out);
 
-}  // namespace ecphory::tables
+}  // namespace ecphory::engram
