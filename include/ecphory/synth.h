@@ -28,11 +28,11 @@ struct SynthModelOptions {
   uint64_t seed = 1;
   // A name that ends in .gguf is a GGUF file; any other is a directory of
   // safetensors.
-  std::string output;
+  std::string output = {};
   bool overwrite = false;  // replace a GGUF file; directories never
   uint32_t threads = 0;    // 0: the processors
   // Bytes done and in all; returning false cancels and leaves nothing behind.
-  std::function<bool(uint64_t done, uint64_t total)> progress;
+  std::function<bool(uint64_t done, uint64_t total)> progress = {};
 };
 
 struct SynthModelFacts {

@@ -46,7 +46,7 @@ echo "== help and version"
 expect 0 'Subcommands' --help
 expect 0 '^ecphory [0-9]+\.[0-9]+\.[0-9]+' --version
 grep -qE '^backends: cpu \([A-Z0-9_]+\), ref$' out || fail "--version: $(cat out)"
-for command in run info tokenize logits convert bench; do
+for command in run info tokenize logits convert synth bench; do
   expect 0 "Usage: ecphory $command" $command --help
   grep -q 'Example' out || fail "$command --help has no example"
 done
@@ -292,6 +292,25 @@ expect 4 'logit of token 0 is NaN' run -m damaged.gguf -p hello -n 5
 compgen -G 'nan.npy*' && fail "damaged logits were written"
 expect 3 'nope' convert nope out2.gguf
 [ ! -e out2.gguf ] || fail "a failed convert left its output behind"
+
+echo "== synth"
+synth=(synth --preset mini --engram-rows 2000)
+expect 0 'wrote synth.gguf: deepseek41, 226 tensors' "${synth[@]}" -o synth.gguf
+expect 0 . run -m synth.gguf -p hello -n 5 --temp 0
+expect 2 'exists; give another output or --overwrite' \
+  "${synth[@]}" -o synth.gguf
+expect 0 '"written": true' "${synth[@]}" --layers 2 -o synth.gguf --overwrite --json
+valid_json out 'synth --json'
+expect 0 'wrote synth.directory' "${synth[@]}" -o synth.directory
+expect 0 . logits -m synth.directory --tokens 1,2,3 -o synth.npy
+expect 2 'exists; give another output directory' \
+  "${synth[@]}" -o synth.directory
+expect 0 'would write full.gguf: deepseek41, 1,046 tensors' \
+  synth -o full.gguf --dtypes q2 --dry-run
+[ ! -e full.gguf ] || fail "--dry-run wrote a file"
+expect 2 'o is missing' synth
+expect 2 'layers 41: v41-flash has 40 layers' synth --layers 41 -o x.gguf
+compgen -G '*.partial-*' && fail "synth left a temporary behind"
 
 echo "== outputs that are inputs"
 cp -r "$model" copy
