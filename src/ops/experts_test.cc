@@ -265,5 +265,79 @@ TEST_P(ExpertsTest, ATokensBitsDependOnNothingElse) {
   }
 }
 
+TEST_P(ExpertsTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
+  constexpr size_t kDim = 160;
+  Random random(33);
+  for (const WeightFormat format :
+       {WeightFormat::kQ8_0, WeightFormat::kFp4Row32}) {
+    ExpertsCase c(format, kDim, 96, 513, 4, 2, random);
+    ExpertsArgs args = c.args;
+    args.tokens = 1;
+    for (size_t t = 0; t < c.tokens; ++t) {
+      args.x = c.x.data() + t * kDim;
+      args.ids = c.ids.data() + t * c.topk;
+      args.weights = c.weights.data() + t * c.topk;
+      args.y = c.y.data() + t * kDim;
+      ops().experts(args, Pool(1));
+    }
+    for (const size_t tokens : {2, 5, 6, 7, 63, 128, 129, 513}) {
+      GuardedArray<float> y(tokens * kDim);
+      args = c.args;
+      args.tokens = tokens;
+      args.y = y.data();
+      ops().experts(args, Pool(1 + tokens % 3));
+      EXPECT_TRUE(SameBits(y, c.y))
+          << WeightFormatName(format) << " x " << tokens;
+    }
+  }
+}
+
+TEST_P(ExpertsTest, Bf16InputsGiveTheBitsOfF32) {
+  Random random(34);
+  for (const WeightFormat format : kWeightFormats) {
+    ExpertsCase c(format, RowOf(format, 160), RowOf(format, 96), 65, 4, 2,
+                  random);
+    for (float& value : c.x) value = RoundToBF16(value);
+    c.args.round_bf16 = true;
+    c.args.swiglu_limit = 2;
+    ops().experts(c.args, Pool(1));
+    for (const size_t tokens : {1, 6, 65}) {
+      GuardedArray<float> y(tokens * c.args.dim);
+      ExpertsArgs args = c.args;
+      args.tokens = tokens;
+      args.input = MatmulInput::kBF16;
+      args.y = y.data();
+      ops().experts(args, Pool(1 + tokens % 3));
+      EXPECT_TRUE(SameBits(y, c.y))
+          << WeightFormatName(format) << " x " << tokens;
+    }
+  }
+}
+
+// The second and third matrices of one expert are of other formats.
+TEST_P(ExpertsTest, Bf16InputsMeetExpertsOfSeveralFormats) {
+  constexpr size_t kDim = 64, kInner = 96;
+  Random random(35);
+  for (const WeightFormat other :
+       {WeightFormat::kFp4Row32, WeightFormat::kQ8_0}) {
+    ExpertsCase c(WeightFormat::kMXFP4, kDim, kInner, 33, 3, 2, random);
+    const PackedMatrix w2 = RandomMatrix(other, kDim, kInner, random);
+    const PackedMatrix w3 = RandomMatrix(other, kInner, kDim, random);
+    for (float& value : c.x) value = RoundToBF16(value);
+    c.args.round_bf16 = true;
+    for (size_t changed = 0; changed < 2; ++changed) {
+      Expert& expert = c.experts[1];
+      (changed == 0 ? expert.w2 : expert.w3) = changed == 0 ? w2.view : w3.view;
+      c.args.input = MatmulInput::kF32;
+      ops().experts(c.args, Pool(1));
+      const std::vector<float> expected = c.y.Copy();
+      c.args.input = MatmulInput::kBF16;
+      c.y.Poison();
+      ops().experts(c.args, Pool(2));
+      EXPECT_TRUE(SameBits(expected, c.y)) << WeightFormatName(other);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ecphory

@@ -12,7 +12,8 @@ namespace ecphory {
 // kernel for the cheaper input takes kF32.
 enum class MatmulInput : uint8_t {
   kF32,   // as it is
-  kBF16,  // x holds bf16 values: products may be formed from bf16, exactly
+  kBF16,  // x holds bf16 values: products may be formed from bf16, exactly.
+          // Sums are those of kF32, but denormals may count as zero.
   kInt8,  // x may be rounded to int8 in blocks: faster, approximate
 };
 

@@ -2,6 +2,7 @@
 
 #include "ops/testing.h"
 #include "ops/weights_testing.h"
+#include "tensor/float_codec.h"
 
 namespace ecphory {
 namespace {
@@ -159,6 +160,104 @@ TEST_P(MatmulTest, ATokensBitsDependOnNothingElse) {
             << WeightFormatName(format) << ", chunks of " << chunk << ", "
             << threads << " threads";
       }
+    }
+  }
+}
+
+// Rows long enough for panels that leave the first-level cache, and tokens
+// enough for several blocks of them.
+TEST_P(MatmulTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
+  constexpr size_t kOut = 45;
+  constexpr size_t kIn = 1056;
+  constexpr size_t kTokens = 513;
+  Random random(7);
+  const GuardedArray<float> x = random.Array(kTokens * kIn);
+  for (const WeightFormat format :
+       {WeightFormat::kF32, WeightFormat::kQ8_0, WeightFormat::kFp8Tile32,
+        WeightFormat::kFp4Row32}) {
+    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random, 20);
+    GuardedArray<float> single(kTokens * kOut);
+    for (size_t t = 0; t < kTokens; ++t) {
+      ops().matmul({.weight = w.view,
+                    .x = x.data() + t * kIn,
+                    .y = single.data() + t * kOut,
+                    .tokens = 1},
+                   Pool(1));
+    }
+    EXPECT_TRUE(AllClose(ExpectedProduct(w, x.data(), 7, kIn), single.data(),
+                         SumBound(kIn)));
+    for (const size_t tokens : {2, 5, 6, 7, 63, 128, 129, 513}) {
+      GuardedArray<float> y(tokens * kOut);
+      ops().matmul(
+          {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
+          Pool(1 + tokens % 3));
+      EXPECT_TRUE(SameBits(y, single))
+          << WeightFormatName(format) << " x " << tokens;
+    }
+  }
+}
+
+GuardedArray<float> Bf16Array(size_t size, float scale, Random& random) {
+  GuardedArray<float> values = random.Array(size, scale);
+  for (float& value : values) value = RoundToBF16(value);
+  return values;
+}
+
+TEST_P(MatmulTest, Bf16InputsGiveTheBitsOfF32) {
+  constexpr size_t kOut = 45;
+  constexpr size_t kTokens = 129;
+  Random random(8);
+  for (const WeightFormat format : kWeightFormats) {
+    for (const size_t least : {32, 33, 1056}) {
+      const size_t in = RowOf(format, least);
+      const PackedMatrix w = RandomMatrix(format, kOut, in, random, 20);
+      const GuardedArray<float> x = Bf16Array(kTokens * in, 1, random);
+      GuardedArray<float> expected(kTokens * kOut);
+      MatmulArgs args{.weight = w.view, .x = x.data(), .y = expected.data()};
+      args.tokens = kTokens;
+      ops().matmul(args, Pool(1));
+      args.input = MatmulInput::kBF16;
+      for (const size_t tokens : {1, 5, 6, 7, 17, 129}) {
+        GuardedArray<float> y(tokens * kOut);
+        args.tokens = tokens;
+        args.y = y.data();
+        ops().matmul(args, Pool(1 + tokens % 3));
+        EXPECT_TRUE(SameBits(y, expected))
+            << WeightFormatName(format) << ", rows of " << in << " x "
+            << tokens;
+      }
+    }
+  }
+}
+
+// Where denormals count as zero, they do so for any number of tokens.
+TEST_P(MatmulTest, Bf16ResultsOfDenormalsDependOnNothingElse) {
+  constexpr size_t kIn = 96;
+  constexpr size_t kOut = 19;
+  constexpr size_t kTokens = 33;
+  Random random(9);
+  for (const WeightFormat format :
+       {WeightFormat::kBF16, WeightFormat::kMXFP4, WeightFormat::kFp8Tile32}) {
+    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random);
+    for (const float scale : {0x1p-124f, 0x1p-128f}) {
+      const GuardedArray<float> x = Bf16Array(kTokens * kIn, scale, random);
+      GuardedArray<float> whole(kTokens * kOut);
+      ops().matmul({.weight = w.view,
+                    .x = x.data(),
+                    .y = whole.data(),
+                    .tokens = kTokens,
+                    .input = MatmulInput::kBF16},
+                   Pool(1));
+      GuardedArray<float> y(kTokens * kOut);
+      for (size_t t = 0; t < kTokens; ++t) {
+        ops().matmul({.weight = w.view,
+                      .x = x.data() + t * kIn,
+                      .y = y.data() + t * kOut,
+                      .tokens = 1,
+                      .input = MatmulInput::kBF16},
+                     Pool(2));
+      }
+      EXPECT_TRUE(SameBits(whole, y)) << WeightFormatName(format);
     }
   }
 }

@@ -71,6 +71,22 @@ HWY_INLINE void DotBlock(const float* const* HWY_RESTRICT rows,
   }
 }
 
+// y[v][row + r] = sums[v * 4 + r], r < min(count, 4).
+template <size_t kVectors>
+HWY_INLINE void StoreSums(const float* sums, float* const* y, size_t row,
+                          size_t count) {
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kVectors; ++v) {
+    // The usual size is known to the compiler: no call.
+    const size_t n = count >= kRowBlock ? kRowBlock : count;
+    if (n == kRowBlock) {
+      std::memcpy(y[v] + row, sums + v * kRowBlock, kRowBlock * sizeof(float));
+    } else {
+      std::memcpy(y[v] + row, sums + v * kRowBlock, n * sizeof(float));
+    }
+  }
+}
+
 // DotBlock for 1 <= vectors <= kVectors.
 template <size_t kVectors = kVectorBlock>
 HWY_INLINE void DotUpTo(size_t vectors, const float* const* rows,

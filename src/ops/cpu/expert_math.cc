@@ -1,7 +1,5 @@
 #include "ops/cpu/expert_math.h"
 
-#include <algorithm>
-
 #include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/expert_math.cc"
 #include "hwy/foreach_target.h"
@@ -48,26 +46,15 @@ void SwigluHwy(const SwigluArgs& args) {
   }
 }
 
-// `n` <= kLanes values from `i` on.
-HWY_INLINE void SumSlotsVector(const SumSlotsArgs& args, size_t i, size_t n) {
-  const auto load = [n](const float* p) HWY_ATTR {
-    return n == kLanes ? Load(p) : LoadPartial(p, n);
-  };
-  VF sum = hn::Zero(kF);
-  for (size_t j = 0; j < args.count; ++j) {
-    sum = hn::Add(sum, MaybeRound(load(args.slots[j] + i), args.round_bf16));
+void AddOutputHwy(const float* x, size_t n, bool round_bf16, float* y) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Store(hn::Add(Load(y + i), MaybeRound(Load(x + i), round_bf16)), y + i);
   }
-  if (args.accumulate) sum = hn::Add(load(args.y + i), sum);
-  if (n == kLanes) {
-    Store(sum, args.y + i);
-  } else {
-    StorePartial(sum, args.y + i, n);
-  }
-}
-
-void SumSlotsHwy(const SumSlotsArgs& args) {
-  for (size_t i = args.begin; i < args.end; i += kLanes) {
-    SumSlotsVector(args, i, std::min(kLanes, args.end - i));
+  if (i < n) {
+    const size_t rest = n - i;
+    const VF value = MaybeRound(LoadPartial(x + i, rest), round_bf16);
+    StorePartial(hn::Add(LoadPartial(y + i, rest), value), y + i, rest);
   }
 }
 
@@ -81,13 +68,13 @@ namespace ecphory {
 
 namespace {
 HWY_EXPORT(SwigluHwy);
-HWY_EXPORT(SumSlotsHwy);
+HWY_EXPORT(AddOutputHwy);
 }  // namespace
 
 void Swiglu(const SwigluArgs& args) { HWY_DYNAMIC_DISPATCH(SwigluHwy)(args); }
 
-void SumSlots(const SumSlotsArgs& args) {
-  HWY_DYNAMIC_DISPATCH(SumSlotsHwy)(args);
+void AddOutput(const float* x, size_t n, bool round_bf16, float* y) {
+  HWY_DYNAMIC_DISPATCH(AddOutputHwy)(x, n, round_bf16, y);
 }
 
 }  // namespace ecphory

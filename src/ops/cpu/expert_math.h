@@ -15,16 +15,7 @@ struct SwigluArgs {
 };
 void Swiglu(const SwigluArgs& args);
 
-// y[i] (+)= sum of slots[j][i] over j in order, for i in [begin, end).
-struct SumSlotsArgs {
-  const float* const* slots = nullptr;  // [count]
-  size_t count = 0;
-  size_t begin = 0;
-  size_t end = 0;
-  bool round_bf16 = false;  // each slot's value first
-  bool accumulate = false;
-  float* y = nullptr;
-};
-void SumSlots(const SumSlotsArgs& args);
+// y[i] += x[i] for i < n; x[i] is rounded to bf16 first if so wished.
+void AddOutput(const float* x, size_t n, bool round_bf16, float* y);
 
 }  // namespace ecphory

@@ -1,12 +1,13 @@
 // Mixture of experts: the slots (token, choice) of a block of tokens are
 // grouped by expert, so that each chosen expert's weights are read once.
 // Threads split the rows of every expert, which balances however the tokens
-// fall.
+// fall, in two phases: hidden vectors, then outputs.
 #include <algorithm>
 
 #include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/expert_math.h"
+#include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
@@ -16,9 +17,41 @@ namespace ecphory {
 
 namespace {
 
-// Bound of the working memory, 32 MB: a block of 1,800 tokens of the bundled
-// model, or of 84 at released sizes.
-constexpr size_t kScratchFloats = 8 << 20;
+// Bound of the hidden values of a block, 32 MB: 606 tokens at released sizes.
+constexpr size_t kHiddenFloats = 8 << 20;
+
+// Values of an expert's slots that a thread holds at a time, for some of its
+// rows: 128 KB, a part of L2.
+constexpr size_t kTileFloats = 32 << 10;
+
+// bf16 inputs are packed in blocks of 32.
+constexpr size_t kPackedRows = 32;
+
+// A matrix of floats and pointers to its rows, in this thread's scratch.
+template <typename Purpose>
+float** ThreadTile(size_t rows, size_t cols) {
+  float* const values = ThreadScratch<Purpose>(rows * cols);
+  float** const pointers = ThreadScratch<Purpose, float*>(rows);
+  for (size_t i = 0; i < rows; ++i) pointers[i] = values + i * cols;
+  return pointers;
+}
+
+// Whether the block's products are formed from bf16, of `slots` slots.
+bool ExpertsTakeBf16(const ExpertsArgs& args, size_t slots) {
+  const Expert& first = args.experts[0];
+  const size_t mean = slots / args.n_experts;
+  if (!TakesBf16(first.w1, args.input, mean) ||
+      !TakesBf16(first.w2, args.input, mean)) {
+    return false;
+  }
+  // One packing serves all.
+  return std::all_of(args.experts, args.experts + args.n_experts,
+                     [&](const Expert& expert) {
+                       return expert.w1.format == first.w1.format &&
+                              expert.w3.format == first.w1.format &&
+                              expert.w2.format == first.w2.format;
+                     });
+}
 
 // One block of tokens. Slots are numbered token by token; their data lie in
 // expert order.
@@ -28,25 +61,38 @@ class ExpertBlock {
   void Run(ThreadPool& pool);
 
  private:
+  // Some rows of an expert and all its slots, in expert order.
+  struct Visit {
+    const Expert& expert;
+    size_t first_slot, slots;
+    size_t row, rows;
+  };
+
   void GroupByExpert();
   void ListRows();
-  void HiddenRows(size_t begin, size_t end);
-  void OutputRows(size_t begin, size_t end);
-  template <typename Visit>
-  void ForEachExpert(const Visit& visit);
+  void PackInputs(ThreadPool& pool);
+  void HiddenRows(const Visit& visit);
+  void OutputRows(const Visit& visit);
+  void ClearRows(size_t begin, size_t end);
+  template <typename Body>
+  void VisitExperts(size_t begin, size_t end, const Body& body);
+  size_t token_of(size_t i) const {
+    return first_token_ + slot_of_[i] / args_.topk;
+  }
 
   const ExpertsArgs& args_;
   size_t first_token_;
   size_t tokens_;
   size_t slots_;
   size_t inner_;
-  size_t* group_begin_;   // [n_experts + 1] into the arrays in expert order
-  size_t* slot_of_;       // [slots], in expert order
-  const float** x_;       // [slots], in expert order
-  float** gate_;          // [slots], in expert order
-  float** up_;            // [slots], in expert order
-  float** out_;           // [slots], in expert order
-  const float** result_;  // [slots], by slot: where out_ of the slot lies
+  bool bf16_;
+  size_t* group_begin_;  // [n_experts + 1] into the arrays in expert order
+  size_t* slot_of_;      // [slots], in expert order
+  // Inputs and hidden vectors, [slots] in expert order; one of each pair.
+  const float** x_;
+  float** hidden_;
+  const uint16_t** x16_;
+  uint16_t** hidden16_;
 };
 
 ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
@@ -55,17 +101,16 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
       first_token_(first_token),
       tokens_(tokens),
       slots_(tokens * args.topk),
-      inner_(args.experts[0].w1.rows) {
+      inner_(args.experts[0].w1.rows),
+      bf16_(ExpertsTakeBf16(args, slots_)) {
   struct Groups;
-  struct Inputs;
-  struct Outputs;
   group_begin_ = ThreadScratch<Groups, size_t>(args.n_experts + 1 + slots_);
   slot_of_ = group_begin_ + args.n_experts + 1;
-  x_ = ThreadScratch<Inputs, const float*>(2 * slots_);
-  result_ = x_ + slots_;
-  gate_ = ThreadScratch<Outputs, float*>(3 * slots_);
-  up_ = gate_ + slots_;
-  out_ = up_ + slots_;
+  struct Rows;
+  x_ = ThreadScratch<Rows, const float*>(slots_);
+  hidden_ = ThreadScratch<Rows, float*>(slots_);
+  x16_ = ThreadScratch<Rows, const uint16_t*>(slots_);
+  hidden16_ = ThreadScratch<Rows, uint16_t*>(slots_);
 }
 
 // A counting sort, stable, so that an expert's tokens come in order.
@@ -86,84 +131,133 @@ void ExpertBlock::GroupByExpert() {
 }
 
 void ExpertBlock::ListRows() {
-  struct Values;
-  float* const gate = ThreadScratch<Values>(slots_ * (2 * inner_ + args_.dim));
-  float* const up = gate + slots_ * inner_;
-  float* const out = up + slots_ * inner_;
+  struct Hidden;
+  if (bf16_) {
+    uint16_t* const hidden = ThreadScratch<Hidden, uint16_t>(slots_ * inner_);
+    for (size_t i = 0; i < slots_; ++i) hidden16_[i] = hidden + i * inner_;
+    return;
+  }
+  float* const hidden = ThreadScratch<Hidden>(slots_ * inner_);
   for (size_t i = 0; i < slots_; ++i) {
-    const size_t token = first_token_ + slot_of_[i] / args_.topk;
-    x_[i] = args_.x + token * args_.dim;
-    gate_[i] = gate + i * inner_;
-    up_[i] = up + i * inner_;
-    out_[i] = out + i * args_.dim;
-    result_[slot_of_[i]] = out_[i];
+    x_[i] = args_.x + token_of(i) * args_.dim;
+    hidden_[i] = hidden + i * inner_;
   }
 }
 
-// visit(expert, first, count) for each expert that has slots.
-template <typename Visit>
-void ExpertBlock::ForEachExpert(const Visit& visit) {
+// Each token's input once, for all of its slots.
+void ExpertBlock::PackInputs(ThreadPool& pool) {
+  struct Packed;
+  const size_t dim = args_.dim;
+  uint16_t* const packed = ThreadScratch<Packed, uint16_t>(tokens_ * dim);
+  pool.ParallelFor(tokens_, GrainFor(dim),
+                   [&](size_t begin, size_t end, size_t) {
+                     for (size_t t = begin; t < end; ++t) {
+                       PackBf16Input(args_.experts[0].w1.format,
+                                     args_.x + (first_token_ + t) * dim, dim,
+                                     packed + t * dim);
+                     }
+                   });
+  for (size_t i = 0; i < slots_; ++i) {
+    x16_[i] = packed + (token_of(i) - first_token_) * dim;
+  }
+}
+
+// body(visit) for rows [begin, end) of each expert that has slots.
+template <typename Body>
+void ExpertBlock::VisitExperts(size_t begin, size_t end, const Body& body) {
   for (size_t e = 0; e < args_.n_experts; ++e) {
-    const size_t count = group_begin_[e + 1] - group_begin_[e];
-    if (count > 0) visit(args_.experts[e], group_begin_[e], count);
+    const size_t first = group_begin_[e];
+    const size_t slots = group_begin_[e + 1] - first;
+    if (slots == 0) continue;
+    const size_t step =
+        std::max<size_t>(1, kTileFloats / slots / kPackedRows) * kPackedRows;
+    for (size_t row = begin; row < end; row += step) {
+      body(Visit{args_.experts[e], first, slots, row,
+                 std::min(step, end - row)});
+    }
   }
 }
 
-// Rows [begin, end) of every slot's hidden vector, left in gate_.
-void ExpertBlock::HiddenRows(size_t begin, size_t end) {
-  const float* const weights = args_.weights + first_token_ * args_.topk;
-  ForEachExpert([&](const Expert& expert, size_t first, size_t count) {
-    MatmulRows(expert.w1, {x_ + first, gate_ + first, count}, begin, end);
-    MatmulRows(expert.w3, {x_ + first, up_ + first, count}, begin, end);
-    for (size_t i = first; i < first + count; ++i) {
-      Swiglu({.gate = gate_[i] + begin,
-              .up = up_[i] + begin,
-              .n = end - begin,
-              .weight = weights[slot_of_[i]],
-              .limit = args_.swiglu_limit,
-              .round_bf16 = args_.round_bf16});
+// The rows of every slot's hidden vector.
+void ExpertBlock::HiddenRows(const Visit& v) {
+  struct Gate;
+  struct Up;
+  float** const up = ThreadTile<Up>(v.slots, v.rows);
+  float** const gate = ThreadTile<Gate>(v.slots, bf16_ ? v.rows : 0);
+  if (!bf16_) {
+    for (size_t i = 0; i < v.slots; ++i) {
+      gate[i] = hidden_[v.first_slot + i] + v.row;
     }
-  });
+  }
+  const auto multiply = [&](const Matrix& weight, float* const* y) {
+    MatmulRows(weight.RowBlock(v.row, v.rows),
+               {bf16_ ? nullptr : x_ + v.first_slot, y, v.slots,
+                bf16_ ? x16_ + v.first_slot : nullptr},
+               0, v.rows);
+  };
+  multiply(v.expert.w1, gate);
+  multiply(v.expert.w3, up);
+  const float* const weights = args_.weights + first_token_ * args_.topk;
+  for (size_t i = 0; i < v.slots; ++i) {
+    Swiglu({.gate = gate[i],
+            .up = up[i],
+            .n = v.rows,
+            .weight = weights[slot_of_[v.first_slot + i]],
+            .limit = args_.swiglu_limit,
+            .round_bf16 = args_.round_bf16});
+    if (!bf16_) continue;
+    PackBf16Input(v.expert.w2.format, gate[i], v.rows,
+                  hidden16_[v.first_slot + i] + v.row);
+  }
 }
 
-// Rows [begin, end) of every token's output.
-void ExpertBlock::OutputRows(size_t begin, size_t end) {
-  ForEachExpert([&](const Expert& expert, size_t first, size_t count) {
-    MatmulRows(expert.w2, {gate_ + first, out_ + first, count}, begin, end);
-  });
-  for (size_t t = 0; t < tokens_; ++t) {
-    SumSlots({.slots = result_ + t * args_.topk,
-              .count = args_.topk,
-              .begin = begin,
-              .end = end,
-              .round_bf16 = args_.round_bf16,
-              .accumulate = args_.accumulate,
-              .y = args_.y + (first_token_ + t) * args_.dim});
+// Adds to the rows of the outputs.
+void ExpertBlock::OutputRows(const Visit& v) {
+  struct Output;
+  float** const out = ThreadTile<Output>(v.slots, v.rows);
+  MatmulRows(v.expert.w2.RowBlock(v.row, v.rows),
+             {bf16_ ? nullptr : hidden_ + v.first_slot, out, v.slots,
+              bf16_ ? hidden16_ + v.first_slot : nullptr},
+             0, v.rows);
+  for (size_t i = 0; i < v.slots; ++i) {
+    AddOutput(out[i], v.rows, args_.round_bf16,
+              args_.y + token_of(v.first_slot + i) * args_.dim + v.row);
+  }
+}
+
+void ExpertBlock::ClearRows(size_t begin, size_t end) {
+  for (size_t t = first_token_; t < first_token_ + tokens_; ++t) {
+    float* const y = args_.y + t * args_.dim;
+    std::fill(y + begin, y + end, 0.0f);
   }
 }
 
 void ExpertBlock::Run(ThreadPool& pool) {
   GroupByExpert();
   ListRows();
+  if (bf16_) PackInputs(pool);
   const auto run_rows = [&](size_t rows, size_t row_work, auto body) {
-    pool.ParallelFor(
-        CeilDiv(rows, kMatmulRowBlock), GrainFor(kMatmulRowBlock * row_work),
-        [&](size_t begin, size_t end, size_t) {
-          body(begin * kMatmulRowBlock, std::min(rows, end * kMatmulRowBlock));
-        });
+    const size_t unit = bf16_ ? kPackedRows : kMatmulRowBlock;
+    pool.ParallelFor(CeilDiv(rows, unit), GrainFor(unit * row_work),
+                     [&](size_t begin, size_t end, size_t) {
+                       const DenormalsAreZero denormals(args_.input);
+                       body(begin * unit, std::min(rows, end * unit));
+                     });
   };
-  run_rows(inner_, 2 * args_.dim * slots_,
-           [&](size_t begin, size_t end) { HiddenRows(begin, end); });
-  run_rows(args_.dim, inner_ * slots_,
-           [&](size_t begin, size_t end) { OutputRows(begin, end); });
+  run_rows(inner_, 2 * args_.dim * slots_, [&](size_t begin, size_t end) {
+    VisitExperts(begin, end, [&](const Visit& v) { HiddenRows(v); });
+  });
+  run_rows(args_.dim, inner_ * slots_, [&](size_t begin, size_t end) {
+    if (!args_.accumulate) ClearRows(begin, end);
+    VisitExperts(begin, end, [&](const Visit& v) { OutputRows(v); });
+  });
 }
 
 }  // namespace
 
 void CpuExperts(const ExpertsArgs& args, ThreadPool& pool) {
   const size_t inner = args.experts[0].w1.rows;
-  const size_t token_floats = args.topk * (2 * inner + args.dim);
-  const size_t block = std::max<size_t>(1, kScratchFloats / token_floats);
+  const size_t block = std::max<size_t>(1, kHiddenFloats / (args.topk * inner));
   for (size_t t = 0; t < args.tokens; t += block) {
     ExpertBlock(args, t, std::min(block, args.tokens - t)).Run(pool);
   }

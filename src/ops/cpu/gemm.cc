@@ -21,22 +21,6 @@ namespace {
 
 static_assert(kRowBlock == kMatmulRowBlock);
 
-// y[v][i] = sums[v * 4 + i], i < count.
-template <size_t kVectors>
-HWY_INLINE void StoreSums(const float* sums, float* const* y, size_t row,
-                          size_t count) {
-#pragma GCC unroll 8
-  for (size_t v = 0; v < kVectors; ++v) {
-    // The usual size is known to the compiler: no call.
-    const size_t n = count >= kRowBlock ? kRowBlock : count;
-    if (n == kRowBlock) {
-      std::memcpy(y[v] + row, sums + v * kRowBlock, kRowBlock * sizeof(float));
-    } else {
-      std::memcpy(y[v] + row, sums + v * kRowBlock, n * sizeof(float));
-    }
-  }
-}
-
 template <size_t kVectors>
 HWY_INLINE void MultiplyVectors(const Panel& panel, const float* const* x,
                                 float* const* y) {

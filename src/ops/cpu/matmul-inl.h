@@ -17,6 +17,7 @@
 
 #include "base/ceil_div.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/matvec-inl.h"
 #include "ops/cpu/scratch.h"
@@ -54,6 +55,22 @@ HWY_INLINE void MultiplyTokens(const Matrix& weight, size_t row, size_t count,
   MultiplyPanel({panel, weight.cols, row, count}, tokens);
 }
 
+// The same with bf16 inputs.
+template <class Decoder>
+HWY_INLINE void MultiplyTokensBf16(const Matrix& weight, size_t row,
+                                   size_t count, const TokenRows& tokens,
+                                   float* panel) {
+  const size_t padded = CeilDiv(count, kRowBlock) * kRowBlock;
+  const size_t stride = Bf16PanelStride(weight.cols);
+  uint16_t* const rows =
+      reinterpret_cast<uint16_t*>(panel + PanelStride(weight.cols));
+  for (size_t r = 0; r < padded; ++r) {
+    UnpackRow<Decoder>(weight, row + std::min(r, count - 1), panel);
+    PackBf16(panel, weight.cols, rows + r * stride);
+  }
+  MultiplyPanelBf16({rows, weight.cols, row, count}, tokens);
+}
+
 // `x[t]` with every token in the format's lane order, in this thread's scratch.
 template <class Decoder>
 HWY_INLINE void PackTokens(const Matrix& weight, const TokenRows& tokens,
@@ -71,6 +88,14 @@ HWY_INLINE void PackTokens(const Matrix& weight, const TokenRows& tokens,
 template <class Decoder>
 HWY_INLINE void MatmulRowRange(const Matrix& weight, const TokenRows& tokens,
                                size_t begin, size_t end, float* panel) {
+  if (tokens.x16 != nullptr) {
+    const size_t step = PanelRows(weight.cols / 2, tokens.tokens);
+    for (size_t row = begin; row < end; row += step) {
+      MultiplyTokensBf16<Decoder>(weight, row, std::min(step, end - row),
+                                  tokens, panel);
+    }
+    return;
+  }
   const float* x[kMaxTokenBlock];
   PackTokens<Decoder>(weight, tokens, x);
   const TokenRows packed{x, tokens.y, tokens.tokens};

@@ -6,6 +6,7 @@
 #include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
@@ -30,20 +31,42 @@ MatmulKernel KernelOf(WeightFormat format) {
   return nullptr;
 }
 
+// The inputs as bf16 where that is how they are multiplied, else null. They lie
+// in the calling thread's scratch.
+const uint16_t* PackInputs(const MatmulArgs& args, size_t x_stride,
+                           ThreadPool& pool) {
+  if (!TakesBf16(args.weight, args.input, args.tokens)) return nullptr;
+  struct Packed;
+  const size_t cols = args.weight.cols;
+  uint16_t* const packed = ThreadScratch<Packed, uint16_t>(args.tokens * cols);
+  pool.ParallelFor(args.tokens, GrainFor(cols),
+                   [&](size_t begin, size_t end, size_t) {
+                     for (size_t t = begin; t < end; ++t) {
+                       PackBf16Input(args.weight.format, args.x + t * x_stride,
+                                     cols, packed + t * cols);
+                     }
+                   });
+  return packed;
+}
+
 // Rows [row_begin, row_end) for tokens [token_begin, token_end).
-void MatmulTile(const MatmulArgs& args, size_t row_begin, size_t row_end,
-                size_t token_begin, size_t token_end) {
-  const size_t x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols;
+void MatmulTile(const MatmulArgs& args, size_t x_stride, const uint16_t* packed,
+                size_t row_begin, size_t row_end, size_t token_begin,
+                size_t token_end) {
+  const DenormalsAreZero denormals(args.input);
   const size_t y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows;
   const float* x[kMaxTokenBlock];
+  const uint16_t* x16[kMaxTokenBlock];
   float* y[kMaxTokenBlock];
   for (size_t t = token_begin; t < token_end; t += kMaxTokenBlock) {
     const size_t count = std::min(kMaxTokenBlock, token_end - t);
     for (size_t i = 0; i < count; ++i) {
       x[i] = args.x + (t + i) * x_stride;
       y[i] = args.y + (t + i) * y_stride;
+      if (packed != nullptr) x16[i] = packed + (t + i) * args.weight.cols;
     }
-    MatmulRows(args.weight, {x, y, count}, row_begin, row_end);
+    MatmulRows(args.weight, {x, y, count, packed != nullptr ? x16 : nullptr},
+               row_begin, row_end);
   }
 }
 
@@ -52,13 +75,20 @@ void MatmulTile(const MatmulArgs& args, size_t row_begin, size_t row_end,
 void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                 size_t end) {
   struct Unpacked;
+  const bool bf16 = tokens.x16 != nullptr;
+  // What counts for the caches is the size of a row.
+  const size_t floats = bf16 ? weight.cols / 2 : weight.cols;
+  const size_t panel_rows = PanelRows(floats, tokens.tokens);
   float* const panel = ThreadScratch<Unpacked>(
-      PanelRows(weight.cols, tokens.tokens) * PanelStride(weight.cols));
+      panel_rows * PanelStride(floats) + (bf16 ? PanelStride(weight.cols) : 0));
   const MatmulKernel kernel = KernelOf(weight.format);
-  const size_t block = TokenBlock(tokens.tokens, weight.cols);
+  const size_t block = TokenBlock(tokens.tokens, floats);
   for (size_t t = 0; t < tokens.tokens; t += block) {
     const size_t count = std::min(block, tokens.tokens - t);
-    kernel(weight, {tokens.x + t, tokens.y + t, count}, begin, end, panel);
+    kernel(weight,
+           {bf16 ? nullptr : tokens.x + t, tokens.y + t, count,
+            bf16 ? tokens.x16 + t : nullptr},
+           begin, end, panel);
   }
 }
 
@@ -66,18 +96,20 @@ void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
 // there are too few rows for an even split (a mix has 24), by tokens.
 void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
   const size_t rows = args.weight.rows;
+  const size_t x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols;
+  const uint16_t* const packed = PackInputs(args, x_stride, pool);
   const size_t groups = CeilDiv(rows, kMatmulRowBlock);
   if (groups < 4 * pool.threads() && args.tokens > groups) {
     pool.ParallelFor(args.tokens, GrainFor(rows * args.weight.cols),
                      [&](size_t begin, size_t end, size_t) {
-                       MatmulTile(args, 0, rows, begin, end);
+                       MatmulTile(args, x_stride, packed, 0, rows, begin, end);
                      });
     return;
   }
   const size_t group_work = kMatmulRowBlock * args.weight.cols * args.tokens;
   pool.ParallelFor(
       groups, GrainFor(group_work), [&](size_t begin, size_t end, size_t) {
-        MatmulTile(args, begin * kMatmulRowBlock,
+        MatmulTile(args, x_stride, packed, begin * kMatmulRowBlock,
                    std::min(rows, end * kMatmulRowBlock), 0, args.tokens);
       });
 }

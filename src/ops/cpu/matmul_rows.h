@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "tensor/matrix.h"
 
@@ -23,6 +24,8 @@ struct TokenRows {
   const float* const* x = nullptr;  // [tokens], each weight.cols long
   float* const* y = nullptr;        // [tokens], each weight.rows long
   size_t tokens = 0;
+  // The inputs as bf16 (gemm_bf16.h), read instead of x where it is set.
+  const uint16_t* const* x16 = nullptr;  // [tokens]
 };
 
 // A range of rows starts at a multiple of this for full speed.
