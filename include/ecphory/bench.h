@@ -83,15 +83,19 @@ struct BenchModel {
 // Pages under weights and activations of --ops.
 enum class BenchPages : uint8_t { kSmall, kHuge };
 
+// Sizes of --ops: the released model's, or the bundled one's.
+enum class BenchSizes : uint8_t { kReleased, kMini };
+
 struct BenchOptions {
   bool ops = true;
   std::string model;           // path; empty: none
   ModelOptions model_options;  // threads and backend count for `ops` as well
   std::string filter;    // of figures of `ops`: a part of the name; empty: all
-  double seconds = 0.3;  // a figure, about
+  double seconds = 0.2;  // a figure, about
   uint32_t rounds = 7;   // a figure, in that time
+  BenchSizes sizes = BenchSizes::kReleased;
   // Bytes that weights rotate over; 0: the larger of 256 MiB and four times the
-  // last-level cache.
+  // last-level cache, or 16 MiB of kMini.
   uint64_t working_set = 0;
   BenchPages pages = BenchPages::kSmall;
   // A library with OpenBLAS's or oneDNN's fp32 product, as another yardstick;
@@ -113,6 +117,7 @@ struct BenchReport {
   uint64_t memory_bytes = 0;
   uint32_t threads = 0;
   std::string backend;
+  std::string sizes;
   std::string pages;
   uint64_t working_set = 0;
   std::vector<BenchYardstick> yardsticks;
@@ -126,6 +131,6 @@ struct BenchReport {
 ECPHORY_EXPORT Result<BenchReport> RunBench(const BenchOptions& options);
 
 // Names of the figures of `ops`, in order.
-ECPHORY_EXPORT std::vector<std::string> BenchFigures();
+ECPHORY_EXPORT std::vector<std::string> BenchFigures(BenchSizes sizes);
 
 }  // namespace ecphory

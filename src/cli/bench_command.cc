@@ -39,7 +39,7 @@ constexpr uint64_t kMaxWorkingSet = uint64_t{1024} << 30;
 
 struct BenchFlags {
   BenchOptions options;
-  float seconds = 0.3f;
+  float seconds = 0.2f;
   std::optional<uint64_t> working_set;
   std::string device = "cpu";
   bool ops = false;
@@ -48,16 +48,16 @@ struct BenchFlags {
   bool json = false;
 };
 
-Status PrintNames(const std::string& filter) {
+Status PrintNames(const BenchOptions& options) {
   std::string lines;
-  for (const std::string& name : BenchFigures()) {
-    if (name.find(filter) != std::string::npos) lines += name + "\n";
+  for (const std::string& name : BenchFigures(options.sizes)) {
+    if (name.find(options.filter) != std::string::npos) lines += name + "\n";
   }
   return Print(lines);
 }
 
 Status RunBenchCommand(const BenchFlags& flags) {
-  if (flags.list) return PrintNames(flags.options.filter);
+  if (flags.list) return PrintNames(flags.options);
   if (!flags.ops && flags.options.model.empty()) {
     return InvalidArgument("nothing to measure, expected --ops, -m or both");
   }
@@ -101,7 +101,7 @@ void AddBenchCommand(CLI::App& app, Action* action) {
   CLI::App* command = app.add_subcommand(
       "bench", "Measure operators and models against the machine's bounds");
   command->footer(kFooter);
-  command->add_flag("--ops", flags->ops, "Operators at released shapes");
+  command->add_flag("--ops", flags->ops, "Operators at a model's shapes");
   AddText(*command, "-m,--model", &options.model, "MODEL",
           "A .gguf file, or a directory with config.json and safetensors");
   AddContexts(*command, &options);
@@ -110,6 +110,11 @@ void AddBenchCommand(CLI::App& app, Action* action) {
   AddText(*command, "--filter", &options.filter, "TEXT",
           "Only operators whose name holds this; --list shows the names");
   command->add_flag("--list", flags->list, "Only print the operators' names");
+  AddChoice<BenchSizes>(
+      *command, "--sizes", &options.sizes,
+      {{"released", BenchSizes::kReleased}, {"mini", BenchSizes::kMini}},
+      "Whose shapes: the released model's, or the bundled one's (default: "
+      "released)");
   AddThreads(*command, &options.model_options.threads);
   AddBackend(*command, &options.model_options.backend);
   AddChoice<std::string>(*command, "--device", &flags->device, {{"cpu", "cpu"}},
@@ -119,14 +124,14 @@ void AddBenchCommand(CLI::App& app, Action* action) {
   AddReal(
       *command, "--seconds", &flags->seconds,
       [](float value) { return value > 0 && value <= 600; },
-      "more than 0, up to 600", "A figure takes about (default: 0.3)");
+      "more than 0, up to 600", "A figure takes about (default: 0.2)");
   AddChoice<BenchPages>(
       *command, "--pages", &options.pages,
       {{"small", BenchPages::kSmall}, {"huge", BenchPages::kHuge}},
       "Pages under weights and streams (default: small, as a mapped file has)");
   AddBytes(*command, "--working-set", &flags->working_set, kMaxWorkingSet,
            "Memory that weights rotate over (default: 256M, or four times the "
-           "last-level cache)");
+           "last-level cache; 16M of mini)");
   AddText(*command, "--sgemm", &options.sgemm, "FILE",
           "OpenBLAS or oneDNN to measure beside (default: the system's)");
   command->add_flag("--quick", flags->quick,

@@ -62,6 +62,7 @@ Json ConditionsJson(const BenchReport& report) {
               {"memory_bytes", report.memory_bytes},
               {"threads", report.threads},
               {"backend", report.backend},
+              {"sizes", report.sizes},
               {"pages", report.pages},
               {"working_set", report.working_set}};
 }

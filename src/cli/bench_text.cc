@@ -26,11 +26,11 @@ std::string Rate(double amount, double seconds) {
 std::string ConditionsText(const BenchReport& report) {
   return Format(
       "%s, %u processors, %s of memory, %s, %s\n"
-      "%u threads, %s, %s pages, weights over %s\n",
+      "%u threads, %s, %s pages, %s sizes, weights over %s\n",
       report.cpu.c_str(), report.processors,
       HumanBytes(report.memory_bytes).c_str(), report.system.c_str(),
       report.date.c_str(), report.threads, report.backend.c_str(),
-      report.pages == "huge" ? "2 MiB" : "4 KiB",
+      report.pages == "huge" ? "2 MiB" : "4 KiB", report.sizes.c_str(),
       HumanBytes(report.working_set).c_str());
 }
 

@@ -8,8 +8,6 @@ namespace ecphory::measure {
 
 namespace {
 
-constexpr uint64_t kContexts[] = {1024, 16384, 65536, 131072};
-
 std::string ContextName(uint64_t context) {
   return std::to_string(context / 1024) + "k";
 }
@@ -46,30 +44,33 @@ std::shared_ptr<std::vector<int32_t>> Selections(size_t tokens, size_t topk,
   return selected;
 }
 
-Result<PreparedCase> PrepareAttention(CaseContext& context, size_t tokens,
-                                      uint64_t position) {
-  const size_t width = tokens * kHeads * kHeadDim;
-  const size_t capacity = kWindow + tokens, groups = position / 2;
+Result<PreparedCase> PrepareAttention(CaseContext& context, size_t tokens) {
+  const Sizes& sizes = context.sizes();
+  const size_t heads = sizes.heads, dim = sizes.head_dim;
+  const size_t width = tokens * heads * dim;
+  const size_t capacity = sizes.window + tokens, topk = sizes.index_topk;
+  const size_t W = sizes.window, groups = sizes.entries;
+  const uint64_t position = 2 * groups;  // of ratio 2
   ECPHORY_ASSIGN_OR_RETURN(const auto q, context.Floats(width));
   ECPHORY_ASSIGN_OR_RETURN(const auto out, context.Floats(width));
-  ECPHORY_ASSIGN_OR_RETURN(const auto sink, context.Floats(kHeads));
-  const Bytes window = PackedRows(RowFormat::kFp8Block32, capacity, kHeadDim);
-  const Bytes latents = PackedRows(RowFormat::kFp4Block16, groups, kHeadDim);
-  const auto selected = Selections(tokens, kIndexTopk, groups);
+  ECPHORY_ASSIGN_OR_RETURN(const auto sink, context.Floats(heads));
+  const Bytes window = PackedRows(RowFormat::kFp8Block32, capacity, dim);
+  const Bytes latents = PackedRows(RowFormat::kFp4Block16, groups, dim);
+  const auto selected = Selections(tokens, topk, groups);
   const auto args = [=] {
     return AttentionArgs{.q = q->floats(),
                          .tokens = tokens,
-                         .heads = kHeads,
-                         .dim = kHeadDim,
+                         .heads = heads,
+                         .dim = dim,
                          .first_position = position,
                          .window_format = RowFormat::kFp8Block32,
                          .window_rows = window->data(),
                          .window_capacity = capacity,
-                         .window = kWindow,
+                         .window = W,
                          .latent_format = RowFormat::kFp4Block16,
                          .latent_rows = latents->data(),
                          .selected = selected->data(),
-                         .topk = kIndexTopk,
+                         .topk = topk,
                          .sink = sink->floats(),
                          .scale = 0.04f,
                          .out = out->floats()};
@@ -82,24 +83,24 @@ Result<PreparedCase> PrepareAttention(CaseContext& context, size_t tokens,
 
 Result<PreparedCase> PrepareScores(CaseContext& context, size_t tokens,
                                    uint64_t groups) {
-  ECPHORY_ASSIGN_OR_RETURN(const auto q,
-                           context.Floats(tokens * kIndexHeads * kIndexDim));
-  ECPHORY_ASSIGN_OR_RETURN(const auto weights,
-                           context.Floats(tokens * kIndexHeads));
+  const size_t heads = context.sizes().index_heads;
+  const size_t dim = context.sizes().index_dim;
+  ECPHORY_ASSIGN_OR_RETURN(const auto q, context.Floats(tokens * heads * dim));
+  ECPHORY_ASSIGN_OR_RETURN(const auto weights, context.Floats(tokens * heads));
   ECPHORY_ASSIGN_OR_RETURN(const auto scores, context.Floats(tokens * groups));
-  const Bytes keys = PackedRows(RowFormat::kFp4Block32, groups, kIndexDim);
+  const Bytes keys = PackedRows(RowFormat::kFp4Block32, groups, dim);
   // Queries are rounded as keys are.
   context.ops().round_rows({.x = q->floats(),
-                            .rows = tokens * kIndexHeads,
-                            .dim = kIndexDim,
+                            .rows = tokens * heads,
+                            .dim = dim,
                             .format = RowFormat::kFp4Block32},
                            context.pool());
   const auto args = [=] {
     return IndexScoresArgs{.q = q->floats(),
                            .weights = weights->floats(),
                            .tokens = tokens,
-                           .heads = kIndexHeads,
-                           .dim = kIndexDim,
+                           .heads = heads,
+                           .dim = dim,
                            .first_position = groups,
                            .ratio = 1,
                            .key_format = RowFormat::kFp4Block32,
@@ -136,13 +137,14 @@ Result<PreparedCase> PrepareBlocks(CaseContext& context, uint64_t groups) {
 }
 
 Result<PreparedCase> PrepareTopk(CaseContext& context, uint64_t groups) {
+  const size_t topk = context.sizes().index_topk;
   ECPHORY_ASSIGN_OR_RETURN(const auto scores, context.Floats(groups));
-  auto selected = std::make_shared<std::vector<int32_t>>(kIndexTopk);
+  auto selected = std::make_shared<std::vector<int32_t>>(topk);
   const auto args = [=] {
     return SelectTopkArgs{.scores = scores->floats(),
                           .tokens = 1,
                           .groups = groups,
-                          .topk = kIndexTopk,
+                          .topk = topk,
                           .selected = selected->data()};
   };
   return PreparedCase{
@@ -153,16 +155,16 @@ Result<PreparedCase> PrepareTopk(CaseContext& context, uint64_t groups) {
 
 }  // namespace
 
-void AddAttentionCases(std::vector<OpCase>* cases) {
+void AddAttentionCases(const Sizes& sizes, std::vector<OpCase>* cases) {
   const auto add = [&](const std::string& name, auto prepare) {
     cases->push_back({name, Traffic::kRead, prepare});
   };
   for (const size_t tokens : {size_t{1}, kPromptTokens}) {
     add("attention" + std::to_string(tokens), [=](CaseContext& context) {
-      return PrepareAttention(context, tokens, 65536);
+      return PrepareAttention(context, tokens);
     });
   }
-  for (const uint64_t groups : kContexts) {
+  for (const uint64_t groups : sizes.contexts) {
     add("index_scores1/" + ContextName(groups), [=](CaseContext& context) {
       return PrepareScores(context, 1, groups);
     });
@@ -171,8 +173,9 @@ void AddAttentionCases(std::vector<OpCase>* cases) {
     add("select_topk1/" + ContextName(groups),
         [=](CaseContext& context) { return PrepareTopk(context, groups); });
   }
-  add("index_scores512/4k", [=](CaseContext& context) {
-    return PrepareScores(context, kPromptTokens, 4096);
+  const uint64_t groups = sizes.prompt_context;
+  add("index_scores512/" + ContextName(groups), [=](CaseContext& context) {
+    return PrepareScores(context, kPromptTokens, groups);
   });
 }
 

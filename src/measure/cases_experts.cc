@@ -8,17 +8,6 @@ namespace ecphory::measure {
 
 namespace {
 
-struct Pass {
-  size_t tokens;
-  size_t experts;  // that exist; a token takes 6
-};
-
-// A prompt's 512 tokens give each of 384 experts 8, and so do 64 tokens 48: the
-// same work for a kernel at an eighth of the time.
-constexpr Pass kToken = {1, 48};
-constexpr Pass kShortPrompt = {64, 48};
-constexpr Pass kPrompt = {512, 384};
-
 struct Buffers {
   std::vector<Expert> experts;
   std::vector<int32_t> ids;      // [tokens, topk]
@@ -28,72 +17,85 @@ struct Buffers {
 };
 
 // Tokens take experts in turn, so that all of them get as many.
-void Choose(const Pass& pass, Buffers* buffers) {
+void Choose(const ExpertPass& pass, Buffers* buffers) {
   for (int32_t& id : buffers->ids) {
     id = static_cast<int32_t>(buffers->turn++ % pass.experts);
   }
 }
 
-ExpertsArgs Args(const Pass& pass, const Buffers& buffers) {
+ExpertsArgs Args(const Sizes& sizes, const ExpertPass& pass, MatmulInput input,
+                 const Buffers& buffers) {
   return {.x = buffers.x->floats(),
           .tokens = pass.tokens,
-          .dim = kHidden,
+          .dim = sizes.hidden,
           .experts = buffers.experts.data(),
           .n_experts = pass.experts,
           .ids = buffers.ids.data(),
           .weights = buffers.weights.data(),
-          .topk = kTopkExperts,
+          .topk = sizes.topk_experts,
           .swiglu_limit = 10,
+          .input = input,
           .y = buffers.y->floats()};
 }
 
 Result<PreparedCase> Prepare(CaseContext& context, WeightFormat format,
-                             const Pass& pass) {
+                             const ExpertPass& pass, MatmulInput input) {
+  const Sizes& sizes = context.sizes();
+  const size_t D = sizes.hidden, inner = sizes.inner;
   auto buffers = std::make_shared<Buffers>();
   ECPHORY_ASSIGN_OR_RETURN(const auto weights, context.Weights(format));
-  ECPHORY_ASSIGN_OR_RETURN(buffers->x, context.Floats(pass.tokens * kHidden));
-  ECPHORY_ASSIGN_OR_RETURN(buffers->y, context.Floats(pass.tokens * kHidden));
+  ECPHORY_ASSIGN_OR_RETURN(buffers->x, context.Floats(pass.tokens * D));
+  ECPHORY_ASSIGN_OR_RETURN(buffers->y, context.Floats(pass.tokens * D));
   for (size_t i = 0; i < pass.experts; ++i) {
-    buffers->experts.push_back({weights->Next(kInner, kHidden),
-                                weights->Next(kInner, kHidden),
-                                weights->Next(kHidden, kInner)});
+    buffers->experts.push_back({weights->Next(inner, D),
+                                weights->Next(inner, D),
+                                weights->Next(D, inner)});
   }
-  buffers->ids.resize(pass.tokens * kTopkExperts);
-  buffers->weights.assign(buffers->ids.size(), 1.0f / kTopkExperts);
+  buffers->ids.resize(pass.tokens * sizes.topk_experts);
+  buffers->weights.assign(buffers->ids.size(), 0.25f);
   Choose(pass, buffers.get());
   PreparedCase prepared;
-  prepared.cost = CostOf(Args(pass, *buffers));
+  prepared.cost = CostOf(Args(sizes, pass, input, *buffers));
   // `weights` is captured to be kept.
-  prepared.subject.call = [=, &context] {
+  prepared.subject.call = [=, &context, &sizes] {
     (void)weights;
     Choose(pass, buffers.get());
-    context.ops().experts(Args(pass, *buffers), context.pool());
+    context.ops().experts(Args(sizes, pass, input, *buffers), context.pool());
   };
   return prepared;
 }
 
-void Add(WeightFormat format, const Pass& pass, std::vector<OpCase>* cases) {
-  cases->push_back(
-      {"experts" + std::to_string(pass.tokens) + "/" + FigureName(format),
-       Traffic::kRead,
-       [=](CaseContext& context) { return Prepare(context, format, pass); }});
+void Add(WeightFormat format, const ExpertPass& pass, MatmulInput input,
+         std::vector<OpCase>* cases) {
+  const char* const suffix = input == MatmulInput::kInt8 ? "_int8" : "";
+  cases->push_back({"experts" + std::to_string(pass.tokens) + suffix + "/" +
+                        FigureName(format),
+                    Traffic::kRead, [=](CaseContext& context) {
+                      return Prepare(context, format, pass, input);
+                    }});
 }
 
-// Those that experts are stored in.
-bool IsExpertFormat(WeightFormat format) {
+// Those that experts are stored in, and whose rows fit.
+bool IsExpertFormat(const Sizes& sizes, WeightFormat format) {
   return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
-         format != WeightFormat::kBF16;
+         format != WeightFormat::kBF16 &&
+         sizes.hidden % BlockValues(format) == 0 &&
+         sizes.inner % BlockValues(format) == 0;
 }
 
 }  // namespace
 
-void AddExpertCases(std::vector<OpCase>* cases) {
+void AddExpertCases(const Sizes& sizes, std::vector<OpCase>* cases) {
   for (const WeightFormat format : WeightFormats()) {
-    if (!IsExpertFormat(format)) continue;
-    Add(format, kToken, cases);
-    Add(format, kShortPrompt, cases);
-    // The released experts, once in full: a second or more a call.
-    if (format == WeightFormat::kFp4Row32) Add(format, kPrompt, cases);
+    if (!IsExpertFormat(sizes, format)) continue;
+    for (const ExpertPass& pass : sizes.expert_passes) {
+      Add(format, pass, MatmulInput::kF32, cases);
+    }
+    Add(format, sizes.expert_passes.front(), MatmulInput::kInt8, cases);
+    if (format != WeightFormat::kFp4Row32) continue;
+    for (const ExpertPass& pass : sizes.long_passes) {
+      Add(format, pass, MatmulInput::kF32, cases);
+    }
   }
 }
 

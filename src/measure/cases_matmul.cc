@@ -7,34 +7,31 @@ namespace ecphory::measure {
 
 namespace {
 
-struct Shape {
-  size_t rows;
-  size_t cols;
-  // Blocks of rows with an input each, as the heads' groups have.
-  size_t groups = 1;
+// What the product may take its input for, and the name of that.
+struct Input {
+  const char* suffix;
+  MatmulInput input;
 };
+constexpr Input kExact = {"", MatmulInput::kF32};
+constexpr Input kInt8 = {"_int8", MatmulInput::kInt8};
 
-constexpr Shape kVectorShapes[] = {
-    {1280, 5120},     // wq_a
-    {32768, 1280},    // wq_b
-    {8192, 4096, 8},  // wo_a
-    {5120, 8192},     // wo_b
-    {2304, 5120},     // w1 and w3 of an expert
-    {5120, 2304},     // w2
-    {5120, 1280},     // the narrowest in common use
-};
-// Enough for tall and wide; each call is 12 to 43 GFLOP.
-constexpr Shape kPromptShapes[] = {{2304, 5120}, {5120, 8192}};
+// Formats whose product with an input rounded to int8 is another one. Rounding
+// is for codes of few bits: F32, F16 and BF16 take their input as it is.
+bool HasInt8(WeightFormat format) {
+  return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
+         format != WeightFormat::kBF16;
+}
 
-std::string ShapeName(const Shape& shape) {
+std::string ShapeName(const MatrixShape& shape) {
   std::string name =
       std::to_string(shape.rows) + "x" + std::to_string(shape.cols);
   if (shape.groups > 1) name += "_in_" + std::to_string(shape.groups);
   return name;
 }
 
-void RunGroups(CaseContext& context, const Shape& shape, const Matrix& weight,
-               size_t tokens, const float* x, float* y) {
+void RunGroups(CaseContext& context, const MatrixShape& shape,
+               const Matrix& weight, size_t tokens, MatmulInput input,
+               const float* x, float* y) {
   const size_t rows = shape.rows / shape.groups;
   for (size_t g = 0; g < shape.groups; ++g) {
     context.ops().matmul({.weight = weight.RowBlock(g * rows, rows),
@@ -42,13 +39,15 @@ void RunGroups(CaseContext& context, const Shape& shape, const Matrix& weight,
                           .y = y + g * rows,
                           .tokens = tokens,
                           .x_stride = shape.groups * shape.cols,
-                          .y_stride = shape.rows},
+                          .y_stride = shape.rows,
+                          .input = input},
                          context.pool());
   }
 }
 
 Result<PreparedCase> Prepare(CaseContext& context, WeightFormat format,
-                             const Shape& shape, size_t tokens) {
+                             const MatrixShape& shape, size_t tokens,
+                             MatmulInput input) {
   ECPHORY_ASSIGN_OR_RETURN(const auto weights, context.Weights(format));
   ECPHORY_ASSIGN_OR_RETURN(const auto x,
                            context.Floats(tokens * shape.groups * shape.cols));
@@ -56,30 +55,40 @@ Result<PreparedCase> Prepare(CaseContext& context, WeightFormat format,
   PreparedCase prepared;
   prepared.subject.call = [=, &context] {
     RunGroups(context, shape, weights->Next(shape.rows, shape.cols), tokens,
-              x->floats(), y->floats());
+              input, x->floats(), y->floats());
   };
   prepared.cost = CostOf(MatmulArgs{
       .weight = weights->Next(shape.rows, shape.cols), .tokens = tokens});
   return prepared;
 }
 
-void Add(const std::string& kind, WeightFormat format, const Shape& shape,
-         size_t tokens, std::vector<OpCase>* cases) {
-  cases->push_back({kind + "/" + FigureName(format) + "/" + ShapeName(shape),
-                    Traffic::kRead, [=](CaseContext& context) {
-                      return Prepare(context, format, shape, tokens);
-                    }});
+void Add(const std::string& kind, WeightFormat format, const MatrixShape& shape,
+         size_t tokens, const Input& input, std::vector<OpCase>* cases) {
+  cases->push_back(
+      {kind + input.suffix + "/" + FigureName(format) + "/" + ShapeName(shape),
+       Traffic::kRead, [=](CaseContext& context) {
+         return Prepare(context, format, shape, tokens, input.input);
+       }});
+}
+
+// Rows of some formats are made of whole blocks.
+bool Fits(WeightFormat format, const MatrixShape& shape) {
+  return shape.cols % BlockValues(format) == 0;
 }
 
 }  // namespace
 
-void AddMatmulCases(std::vector<OpCase>* cases) {
+void AddMatmulCases(const Sizes& sizes, std::vector<OpCase>* cases) {
   for (const WeightFormat format : WeightFormats()) {
-    for (const Shape& shape : kVectorShapes) {
-      Add("matvec", format, shape, 1, cases);
+    for (const Input& input : {kExact, kInt8}) {
+      if (input.input == MatmulInput::kInt8 && !HasInt8(format)) continue;
+      for (const MatrixShape& shape : sizes.token_shapes) {
+        if (Fits(format, shape)) Add("matvec", format, shape, 1, input, cases);
+      }
     }
-    for (const Shape& shape : kPromptShapes) {
-      Add("matmul512", format, shape, kPromptTokens, cases);
+    for (const MatrixShape& shape : sizes.prompt_shapes) {
+      if (!Fits(format, shape)) continue;
+      Add("matmul512", format, shape, kPromptTokens, kExact, cases);
     }
   }
 }

@@ -38,15 +38,16 @@ Result<PreparedCase> PreparePoolAsleep(CaseContext& context) {
 }
 
 Result<PreparedCase> PrepareNorm(CaseContext& context) {
-  ECPHORY_ASSIGN_OR_RETURN(const auto x, context.Floats(kHidden));
-  ECPHORY_ASSIGN_OR_RETURN(const auto weight, context.Floats(kHidden));
-  ECPHORY_ASSIGN_OR_RETURN(const auto y, context.Floats(kHidden));
+  const size_t D = context.sizes().hidden;
+  ECPHORY_ASSIGN_OR_RETURN(const auto x, context.Floats(D));
+  ECPHORY_ASSIGN_OR_RETURN(const auto weight, context.Floats(D));
+  ECPHORY_ASSIGN_OR_RETURN(const auto y, context.Floats(D));
   return PreparedCase{{[=, &context] {
                          context.ops().rms_norm({.x = x->floats(),
                                                  .weight = weight->floats(),
                                                  .y = y->floats(),
                                                  .rows = 1,
-                                                 .dim = kHidden,
+                                                 .dim = D,
                                                  .eps = 1e-20f},
                                                 context.pool());
                        },
@@ -55,18 +56,19 @@ Result<PreparedCase> PrepareNorm(CaseContext& context) {
 }
 
 Result<PreparedCase> PrepareRouter(CaseContext& context) {
-  constexpr size_t kExperts = 384;
-  ECPHORY_ASSIGN_OR_RETURN(const auto logits, context.Floats(kExperts));
-  ECPHORY_ASSIGN_OR_RETURN(const auto bias, context.Floats(kExperts));
-  auto ids = std::make_shared<std::vector<int32_t>>(kTopkExperts);
-  auto weights = std::make_shared<std::vector<float>>(kTopkExperts);
+  const size_t experts = context.sizes().experts;
+  const size_t topk = context.sizes().topk_experts;
+  ECPHORY_ASSIGN_OR_RETURN(const auto logits, context.Floats(experts));
+  ECPHORY_ASSIGN_OR_RETURN(const auto bias, context.Floats(experts));
+  auto ids = std::make_shared<std::vector<int32_t>>(topk);
+  auto weights = std::make_shared<std::vector<float>>(topk);
   return PreparedCase{{[=, &context] {
                          context.ops().router({.logits = logits->floats(),
                                                .bias = bias->floats(),
                                                .bias_image = bias->floats(),
                                                .tokens = 1,
-                                               .experts = kExperts,
-                                               .topk = kTopkExperts,
+                                               .experts = experts,
+                                               .topk = topk,
                                                .ids = ids->data(),
                                                .weights = weights->data()},
                                               context.pool());
@@ -101,12 +103,12 @@ Result<PreparedCase> PrepareRows(CaseContext&) {
 
 }  // namespace
 
-void AddSmallCases(std::vector<OpCase>* cases) {
+void AddSmallCases(const Sizes& sizes, std::vector<OpCase>* cases) {
   const auto add = [&](const std::string& name, auto prepare) {
     cases->push_back({name, Traffic::kRead, prepare});
   };
   add("rms_norm1", PrepareNorm);
-  add("router1/384", PrepareRouter);
+  add("router1/" + std::to_string(sizes.experts), PrepareRouter);
   add("row_decode/48_rows", PrepareRows);
   add("pool/awake", PreparePoolAwake);
   add("pool/asleep", PreparePoolAsleep);

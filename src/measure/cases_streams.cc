@@ -9,7 +9,6 @@ namespace ecphory::measure {
 
 namespace {
 
-constexpr size_t kMixRows = (2 + kStreams) * kStreams;
 constexpr float kEps = 1e-6f;
 
 // Streams of as many passes as fill the working set, taken in turn.
@@ -29,13 +28,15 @@ class Turns {
 // serves a token (its streams are 80 KB and stay in the cache, as they do
 // between layers); a prompt's instances are taken in turn.
 Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
+  const size_t H = context.sizes().streams, D = context.sizes().hidden;
+  const size_t mix_rows = (2 + H) * H;
   constexpr size_t kInstances = 3;
   using Sites = std::vector<std::unique_ptr<HyperConnections>>;
   auto sites = std::make_shared<Sites>();
   ECPHORY_ASSIGN_OR_RETURN(const auto weights,
                            context.Weights(WeightFormat::kF32));
-  const HyperConnections::Shape shape = {.streams = kStreams,
-                                         .dim = kHidden,
+  const HyperConnections::Shape shape = {.streams = H,
+                                         .dim = D,
                                          .norm_eps = kEps,
                                          .hc_eps = kEps,
                                          .sinkhorn_iters = 20};
@@ -45,25 +46,24 @@ Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
     sites->back()->Begin(tokens);
     RandomBits bits(i);
     float* const h = sites->back()->streams();
-    for (size_t k = 0; k < tokens * kStreams * kHidden; ++k) {
+    for (size_t k = 0; k < tokens * H * D; ++k) {
       h[k] = bits.Signed();
     }
   }
   PreparedCase prepared;
   const float y = 0;  // that there is one, is all that counts
-  prepared.cost =
-      CostOf(HcSplitArgs{.y = &y,
-                         .fn = weights->Next(kMixRows, kStreams * kHidden),
-                         .tokens = tokens,
-                         .streams = kStreams,
-                         .dim = kHidden});
+  prepared.cost = CostOf(HcSplitArgs{.y = &y,
+                                     .fn = weights->Next(mix_rows, H * D),
+                                     .tokens = tokens,
+                                     .streams = H,
+                                     .dim = D});
   auto turn = std::make_shared<size_t>(0);
   auto mix = std::make_shared<HyperConnectionWeights>();
   mix->scale.assign(3, 0.01f);
-  mix->base.assign(kMixRows, 0.0f);
-  const std::vector<float> norm(kHidden, 1.0f);
+  mix->base.assign(mix_rows, 0.0f);
+  const std::vector<float> norm(D, 1.0f);
   prepared.subject.call = [=] {
-    mix->fn = weights->Next(kMixRows, kStreams * kHidden);
+    mix->fn = weights->Next(mix_rows, H * D);
     (*sites)[(*turn)++ % sites->size()]->Site(*mix, norm,
                                               [](const float*, float*) {});
   };
@@ -71,20 +71,20 @@ Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
 }
 
 Result<PreparedCase> PrepareExpand(CaseContext& context, size_t tokens) {
-  const size_t width = tokens * kStreams * kHidden;
+  const size_t H = context.sizes().streams, D = context.sizes().hidden;
+  const size_t width = tokens * H * D;
   Turns turns(context.working_set(), width * sizeof(float));
   ECPHORY_ASSIGN_OR_RETURN(const auto h, context.Floats(turns.count() * width));
-  ECPHORY_ASSIGN_OR_RETURN(const auto y, context.Floats(tokens * kHidden));
-  auto post = std::make_shared<std::vector<float>>(tokens * kStreams, 0.1f);
-  auto comb = std::make_shared<std::vector<float>>(tokens * kStreams * kStreams,
-                                                   1.0f / kStreams);
+  ECPHORY_ASSIGN_OR_RETURN(const auto y, context.Floats(tokens * D));
+  auto post = std::make_shared<std::vector<float>>(tokens * H, 0.1f);
+  auto comb = std::make_shared<std::vector<float>>(tokens * H * H, 1.0f / H);
   const auto args = [=](size_t turn) {
     return HcExpandArgs{.y = y->floats(),
                         .post = post->data(),
                         .comb = comb->data(),
                         .tokens = tokens,
-                        .streams = kStreams,
-                        .dim = kHidden,
+                        .streams = H,
+                        .dim = D,
                         .h = h->floats() + turn * width};
   };
   auto next = std::make_shared<Turns>(turns);
@@ -97,18 +97,18 @@ Result<PreparedCase> PrepareExpand(CaseContext& context, size_t tokens) {
 }
 
 Result<PreparedCase> PrepareGate(CaseContext& context, size_t tokens) {
-  const size_t width = tokens * kStreams * kHidden;
-  ECPHORY_ASSIGN_OR_RETURN(const auto kv,
-                           context.Floats(tokens * (kStreams + 1) * kHidden));
+  const size_t H = context.sizes().streams, D = context.sizes().hidden;
+  const size_t width = tokens * H * D;
+  ECPHORY_ASSIGN_OR_RETURN(const auto kv, context.Floats(tokens * (H + 1) * D));
   ECPHORY_ASSIGN_OR_RETURN(const auto h, context.Floats(width));
-  ECPHORY_ASSIGN_OR_RETURN(const auto w, context.Floats(kStreams * kHidden));
+  ECPHORY_ASSIGN_OR_RETURN(const auto w, context.Floats(H * D));
   const auto args = [=] {
     return EngramGateArgs{.kv = kv->floats(),
                           .q_weight = w->floats(),
                           .k_weight = w->floats(),
                           .tokens = tokens,
-                          .streams = kStreams,
-                          .dim = kHidden,
+                          .streams = H,
+                          .dim = D,
                           .eps = kEps,
                           .h = h->floats()};
   };
@@ -120,7 +120,7 @@ Result<PreparedCase> PrepareGate(CaseContext& context, size_t tokens) {
 
 }  // namespace
 
-void AddStreamCases(std::vector<OpCase>* cases) {
+void AddStreamCases(const Sizes&, std::vector<OpCase>* cases) {
   for (const size_t tokens : {size_t{1}, kPromptTokens}) {
     const std::string n = std::to_string(tokens);
     // A token's streams are small: what it reads is the mix's weights.

@@ -22,13 +22,13 @@ Result<std::shared_ptr<Buffer>> CaseContext::Floats(size_t count) {
   return std::make_shared<Buffer>(std::move(buffer));
 }
 
-std::vector<OpCase> OpCases() {
+std::vector<OpCase> OpCases(const Sizes& sizes) {
   std::vector<OpCase> cases;
-  AddMatmulCases(&cases);
-  AddExpertCases(&cases);
-  AddStreamCases(&cases);
-  AddAttentionCases(&cases);
-  AddSmallCases(&cases);
+  AddMatmulCases(sizes, &cases);
+  AddExpertCases(sizes, &cases);
+  AddStreamCases(sizes, &cases);
+  AddAttentionCases(sizes, &cases);
+  AddSmallCases(sizes, &cases);
   return cases;
 }
 

@@ -1,4 +1,4 @@
-// Operators at the shapes of the released model, each ready to be timed.
+// Operators at the sizes of a model, each ready to be timed.
 #pragma once
 
 #include <functional>
@@ -12,24 +12,12 @@
 #include "ecphory/status.h"
 #include "measure/op_cost.h"
 #include "measure/sampler.h"
+#include "measure/sizes.h"
 #include "measure/weight_pool.h"
 #include "measure/yardsticks.h"
 #include "ops/ops.h"
 
 namespace ecphory::measure {
-
-// Sizes of the released model.
-inline constexpr size_t kHidden = 5120;  // D
-inline constexpr size_t kStreams = 4;    // H
-inline constexpr size_t kHeads = 64;
-inline constexpr size_t kHeadDim = 512;  // d
-inline constexpr size_t kInner = 2304;   // of an expert
-inline constexpr size_t kTopkExperts = 6;
-inline constexpr size_t kWindow = 128;  // W
-inline constexpr size_t kIndexHeads = 32;
-inline constexpr size_t kIndexDim = 128;
-inline constexpr size_t kIndexTopk = 512;
-inline constexpr size_t kPromptTokens = 512;  // of a pass
 
 // What cases are prepared with. Weights of the format asked for last are kept,
 // so that neighbours share them.
@@ -40,6 +28,7 @@ class CaseContext {
 
   const Ops& ops() const { return ops_; }
   ThreadPool& pool() const { return pool_; }
+  const Sizes& sizes() const { return SizesOf(options_.sizes); }
   size_t working_set() const { return options_.working_set; }
   BenchPages pages() const { return options_.pages; }
   Result<std::shared_ptr<WeightPool>> Weights(WeightFormat format);
@@ -67,13 +56,13 @@ struct OpCase {
 };
 
 // By kind; the names of all differ.
-void AddMatmulCases(std::vector<OpCase>* cases);
-void AddExpertCases(std::vector<OpCase>* cases);
-void AddStreamCases(std::vector<OpCase>* cases);
-void AddAttentionCases(std::vector<OpCase>* cases);
-void AddSmallCases(std::vector<OpCase>* cases);
+void AddMatmulCases(const Sizes& sizes, std::vector<OpCase>* cases);
+void AddExpertCases(const Sizes& sizes, std::vector<OpCase>* cases);
+void AddStreamCases(const Sizes& sizes, std::vector<OpCase>* cases);
+void AddAttentionCases(const Sizes& sizes, std::vector<OpCase>* cases);
+void AddSmallCases(const Sizes& sizes, std::vector<OpCase>* cases);
 
 // All of them, in the order of the report.
-std::vector<OpCase> OpCases();
+std::vector<OpCase> OpCases(const Sizes& sizes);
 
 }  // namespace ecphory::measure

@@ -10,7 +10,7 @@ namespace {
 
 TEST(OpCases, NamesDiffer) {
   std::set<std::string> names;
-  for (const OpCase& op : OpCases()) {
+  for (const OpCase& op : OpCases(SizesOf(BenchSizes::kReleased))) {
     EXPECT_TRUE(names.insert(op.name).second) << op.name;
   }
   EXPECT_GT(names.size(), 50u);
@@ -46,25 +46,37 @@ TEST(WeightPool, EveryFormatHoldsFiniteValues) {
   }
 }
 
-TEST(OpCases, ShortOnesRun) {
+void RunOnce(const OpCase& op, CaseContext& context) {
+  auto prepared = op.prepare(context);
+  ASSERT_TRUE(prepared.ok()) << op.name << prepared.status().ToString();
+  if (prepared->subject.before) prepared->subject.before();
+  prepared->subject.call();
+  prepared->subject.call();
+  EXPECT_GE(prepared->cost.bytes, 0) << op.name;
+}
+
+TEST(OpCases, AllOfTheSmallModelRun) {
   BenchOptions options;
-  options.working_set = size_t{256} << 20;
+  options.sizes = BenchSizes::kMini;
+  options.working_set = SizesOf(options.sizes).smallest_set;
   ThreadPool pool(2);
   CaseContext context(CpuOps(), pool, options);
-  for (const OpCase& op : OpCases()) {
-    // The long ones run in `ecphory bench`; here it is about their making.
-    if (op.name.find("512") != std::string::npos) continue;
-    if (op.name.find("128k") != std::string::npos) continue;
-    if (op.name.rfind("experts", 0) == 0) continue;
-    if (op.name.rfind("matvec", 0) == 0 &&
-        op.name.find("/5120x1280") == std::string::npos) {
-      continue;
-    }
-    auto prepared = op.prepare(context);
-    ASSERT_TRUE(prepared.ok()) << op.name;
-    if (prepared->subject.before) prepared->subject.before();
-    prepared->subject.call();
-    prepared->subject.call();
+  for (const OpCase& op : OpCases(SizesOf(options.sizes))) RunOnce(op, context);
+}
+
+// The long ones run in `ecphory bench`; here it is about their making.
+TEST(OpCases, ShortOnesOfTheReleasedModelRun) {
+  BenchOptions options;
+  options.working_set = SizesOf(options.sizes).smallest_set;
+  ThreadPool pool(2);
+  CaseContext context(CpuOps(), pool, options);
+  for (const OpCase& op : OpCases(SizesOf(options.sizes))) {
+    const auto holds = [&](const char* part) {
+      return op.name.find(part) != std::string::npos;
+    };
+    if (holds("512") || holds("128k") || holds("experts")) continue;
+    if (holds("matvec") && !holds("/5120x1280")) continue;
+    RunOnce(op, context);
   }
 }
 

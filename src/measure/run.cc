@@ -39,6 +39,7 @@ void FillConditions(const BenchOptions& options, const Ops& ops,
   if (report->backend == "cpu") {
     report->backend += std::string(" (") + CpuTargetName() + ")";
   }
+  report->sizes = SizesOf(options.sizes).name;
   report->pages = options.pages == BenchPages::kHuge ? "huge" : "small";
   report->working_set = options.working_set;
   if (!HugePagesAllowed()) {
@@ -62,7 +63,7 @@ Result<BenchFigure> MeasureCase(const OpCase& op, const BenchOptions& options,
 std::vector<OpCase> ChosenCases(const BenchOptions& options) {
   std::vector<OpCase> chosen;
   if (!options.ops) return chosen;
-  for (OpCase& op : OpCases()) {
+  for (OpCase& op : OpCases(SizesOf(options.sizes))) {
     if (op.name.find(options.filter) == std::string::npos) continue;
     chosen.push_back(std::move(op));
   }
@@ -154,9 +155,6 @@ class Run {
   uint64_t total_ = 0;
 };
 
-// The largest matrix of all cases is 168 MB in F32.
-constexpr uint64_t kSmallestSet = uint64_t{256} << 20;
-
 // Bytes; 0 where the system does not say.
 uint64_t LastLevelCache() {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
@@ -169,13 +167,16 @@ Result<BenchOptions> CheckOptions(BenchOptions options) {
   if (options.rounds == 0 || !(options.seconds > 0) || options.prompt == 0) {
     return InvalidArgument("rounds, seconds and prompt must be more than 0");
   }
+  const uint64_t smallest = SizesOf(options.sizes).smallest_set;
   if (options.working_set == 0) {
-    options.working_set = std::max(kSmallestSet, 4 * LastLevelCache());
+    options.working_set = options.sizes == BenchSizes::kReleased
+                              ? std::max(smallest, 4 * LastLevelCache())
+                              : smallest;
   }
-  if (options.working_set < kSmallestSet) {
+  if (options.working_set < smallest) {
     return InvalidArgument("working set of %llu bytes, expected %llu or more",
                            static_cast<unsigned long long>(options.working_set),
-                           static_cast<unsigned long long>(kSmallestSet));
+                           static_cast<unsigned long long>(smallest));
   }
   return options;
 }
@@ -207,9 +208,11 @@ Result<BenchReport> RunBench(const BenchOptions& asked) {
   return report;
 }
 
-std::vector<std::string> BenchFigures() {
+std::vector<std::string> BenchFigures(BenchSizes sizes) {
   std::vector<std::string> names;
-  for (const measure::OpCase& op : measure::OpCases()) names.push_back(op.name);
+  for (const auto& op : measure::OpCases(measure::SizesOf(sizes))) {
+    names.push_back(op.name);
+  }
   return names;
 }
 

@@ -38,6 +38,7 @@ expect 2 "--pages: 'big', expected huge\|small" --ops --pages big
 expect 2 "--threads: '0', expected" --ops --threads 0
 expect 2 'working set of 1048576 bytes, expected 268435456' \
   --ops --filter pool/awake --working-set 1M
+expect 2 "--sizes: 'huge', expected mini\|released" --ops --sizes huge
 
 expect 2 "--context: 'x', expected a whole number" -m "$model" --context 1,x
 expect 2 "--prompt: '0', expected a whole number from 1" -m "$model" --prompt 0
@@ -48,6 +49,8 @@ echo "== names"
 expect 0 '^matvec/Q8_0/32768x1280$' --list
 expect 0 '^pool/asleep$' --list --filter pool
 grep -q matvec out && fail "--list does not filter"
+
+expect 0 '^matvec/F16/8192x288$' --list --sizes mini
 
 echo "== a figure in words and as JSON"
 expect 0 'matvec/Q8_0/5120x1280 .* read' \
@@ -64,7 +67,7 @@ with open(sys.argv[1], encoding="utf-8") as file:
     report = json.load(file)
 assert report["version"] == 1
 conditions = {"date", "system", "cpu", "processors", "memory_bytes",
-              "threads", "backend", "pages", "working_set"}
+              "threads", "backend", "sizes", "pages", "working_set"}
 assert conditions <= report["conditions"].keys(), report["conditions"]
 spread = {"median", "p10", "p90", "min", "max", "rounds"}
 names = {y["name"] for y in report["yardsticks"]}
@@ -73,7 +76,7 @@ for yardstick in report["yardsticks"]:
     assert yardstick["unit"] in ("B/s", "FLOP/s")
     assert spread == yardstick["value"].keys()
     assert yardstick["value"]["median"] > 0
-assert len(report["ops"]) >= 7
+assert len(report["ops"]) >= 14
 for op in report["ops"]:
     assert op["name"].endswith("/5120x1280")
     assert spread == op["seconds"].keys()

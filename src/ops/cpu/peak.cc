@@ -1,9 +1,5 @@
 #include "ops/cpu/peak.h"
 
-#include <algorithm>
-#include <chrono>
-#include <vector>
-
 #include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/peak.cc"
 #include "hwy/foreach_target.h"
@@ -81,17 +77,6 @@ HWY_EXPORT(SumAll);
 HWY_EXPORT(CopyAll);
 HWY_EXPORT(NegateAll);
 
-// The best of several runs: other processes only ever slow one down.
-constexpr int kAttempts = 20;
-
-template <typename Function>
-double Seconds(const Function& function) {
-  const auto begin = std::chrono::steady_clock::now();
-  function();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
 // Keeps a result alive.
 void Use(float value) {
   volatile float sink = value;
@@ -121,26 +106,6 @@ void CopyBytes(const uint8_t* from, size_t bytes, uint8_t* to) {
 }
 
 void NegateFloats(float* x, size_t n) { HWY_DYNAMIC_DISPATCH(NegateAll)(x, n); }
-
-double MeasureFmaPeak() {
-  double best = 0;
-  for (int run = 0; run < kAttempts; ++run) {
-    double operations = 0;
-    const double seconds = Seconds([&] { operations = MultiplyAdds(200'000); });
-    best = std::max(best, operations / seconds);
-  }
-  return best;
-}
-
-double MeasureReadBandwidth(size_t bytes) {
-  const std::vector<uint8_t> buffer(bytes, 1);
-  double best = 0;
-  for (int run = 0; run < kAttempts; ++run) {
-    const double seconds = Seconds([&] { ReadBytes(buffer.data(), bytes); });
-    best = std::max(best, static_cast<double>(bytes) / seconds);
-  }
-  return best;
-}
 
 }  // namespace ecphory
 #endif

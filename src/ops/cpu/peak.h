@@ -23,12 +23,4 @@ void CopyBytes(const uint8_t* from, size_t bytes, uint8_t* to);
 // x[i] = -x[i], in place.
 void NegateFloats(float* x, size_t n);
 
-// fp32 operations per second of one core in fused multiply-adds: the best of
-// several runs.
-double MeasureFmaPeak();
-
-// Bytes per second that one core reads from a buffer of `bytes` bytes,
-// likewise.
-double MeasureReadBandwidth(size_t bytes);
-
 }  // namespace ecphory
