@@ -12,8 +12,9 @@
 namespace ecphory {
 
 struct SynthModelOptions {
-  // "v41-flash", "v4-flash" (GGUF only; this engine does not run it) or "mini",
-  // the bundled model's shape.
+  // "v41-flash", "v41-narrow" (its layers at a tenth of the width), "v4-flash"
+  // (GGUF only; this engine does not run it) or "mini", the bundled model's
+  // shape.
   std::string preset = "v41-flash";
   // Cuts; 0: as the preset has it. Which layers a cut keeps is in docs/synth.md
   // and in SynthModelFacts.

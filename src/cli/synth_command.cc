@@ -101,7 +101,10 @@ void AddShapeFlags(CLI::App& command, SynthModelFlags* flags) {
   SynthModelOptions& options = flags->options;
   AddChoice<std::string>(
       command, "--preset", &options.preset,
-      {{"v41-flash", "v41-flash"}, {"v4-flash", "v4-flash"}, {"mini", "mini"}},
+      {{"v41-flash", "v41-flash"},
+       {"v41-narrow", "v41-narrow"},
+       {"v4-flash", "v4-flash"},
+       {"mini", "mini"}},
       "The shape (default: v41-flash); v4-flash is for other "
       "engines");
   AddInteger(command, "--layers", &options.layers, 1, 4096,

@@ -224,6 +224,9 @@ TEST(SynthPlan, EveryCutIsAModel) {
         Config("v41-flash", {.layers = layers, .engram_rows = 10'000});
     EXPECT_EQ(config.n_layers, layers);
   }
+  for (uint32_t layers = 1; layers <= 40; ++layers) {
+    EXPECT_EQ(Config("v41-narrow", {.layers = layers}).n_layers, layers);
+  }
   for (uint32_t layers = 1; layers <= 8; ++layers) {
     EXPECT_EQ(Config("mini", {.layers = layers}).n_layers, layers);
   }
@@ -260,7 +263,7 @@ std::string ErrorOf(const SynthModelOptions& options) {
 }
 
 TEST(SynthPlan, WhatAPresetHasNotIsRefused) {
-  ExpectHas(ErrorOf({.preset = "v5"}), "v41-flash, v4-flash or mini");
+  ExpectHas(ErrorOf({.preset = "v5"}), "v41-narrow, v4-flash or mini");
   ExpectHas(ErrorOf({.layers = 41}), "--layers 41: v41-flash has 40");
   ExpectHas(ErrorOf({.experts = 5}), "--experts 5: expected 6");
   ExpectHas(ErrorOf({.experts = 385}), "to 384");

@@ -20,6 +20,7 @@ struct Preset {
   // A cut keeps these first, in this order, so that the smallest ones have most
   // mechanisms; each finds the source it reads among those before it.
   std::vector<uint32_t> first_kept;
+  const char* sizes = "{}";  // instead of those in `config`
 };
 
 // In front of every config.json of the family.
@@ -60,6 +61,15 @@ constexpr char kV41Flash[] = R"({
   "engram_n_heads": 8, "engram_head_dim": 256,
   "engram_compressed_vocab_size": 99092, "image_token_id": 129264})";
 
+// What v41-flash becomes in 0.4 GB: all layers and lists, a tenth of the width.
+constexpr char kNarrow[] = R"({
+  "vocab_size": 8192, "hidden_size": 512, "moe_intermediate_size": 256,
+  "num_attention_heads": 8, "head_dim": 128, "q_lora_rank": 256,
+  "o_lora_rank": 128, "o_groups": 4, "n_routed_experts": 32,
+  "index_n_heads": 8, "index_head_dim": 64, "engram_vocab_size": 10000,
+  "engram_head_dim": 64, "engram_compressed_vocab_size": 6950,
+  "image_token_id": 8176})";
+
 constexpr char kMini[] = R"({
   "vocab_size": 8192, "hidden_size": 288, "moe_intermediate_size": 96,
   "num_hidden_layers": 8, "num_attention_heads": 8, "head_dim": 64,
@@ -86,6 +96,11 @@ const Preset* FindPreset(const std::string& name) {
        "DeepSeek V4.1 Flash",
        kV41Flash,
        {14, 20, 1, 24, 15, 21, 0, 2, 8, 28, 32, 36}},
+      {"v41-narrow",
+       "DeepSeek V4.1 Flash, narrow",
+       kV41Flash,
+       {14, 20, 1, 24, 15, 21, 0, 2, 8, 28, 32, 36},
+       kNarrow},
       {"mini", "Ecphory mini", kMini, {2, 5, 1, 7, 4}},
   };
   for (const Preset& preset : kPresets) {
@@ -209,11 +224,14 @@ Result<SynthShape> MakeSynthShape(const std::string& name,
                                   const SynthCut& cut) {
   const Preset* const preset = FindPreset(name);
   if (preset == nullptr) {
-    return InvalidArgument("preset %s: expected v41-flash, v4-flash or mini",
-                           Quoted(name).c_str());
+    return InvalidArgument(
+        "preset %s: expected v41-flash, v41-narrow, v4-flash or "
+        "mini",
+        Quoted(name).c_str());
   }
   Json text = Json::parse(kCommon);
   text.update(Json::parse(preset->config));
+  text.update(Json::parse(preset->sizes));
   const uint32_t all = text["num_hidden_layers"];
   ECPHORY_RETURN_IF_ERROR(CheckSynthLayers(name, cut.layers, all));
   SynthShape shape;

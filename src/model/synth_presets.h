@@ -27,8 +27,9 @@ struct SynthCut {
 // 528 MB a table of the released row.
 inline constexpr uint64_t kCutRows = 2'000'000;
 
-// "v41-flash" (DeepSeek-V4.1-Flash) or "mini" (the bundled model).
-// kInvalidArgument names the flag that asks for what the preset has not.
+// "v41-flash" (DeepSeek-V4.1-Flash), "v41-narrow" or "mini" (the bundled
+// model). kInvalidArgument names the flag that asks for what the preset has
+// not.
 Result<SynthShape> MakeSynthShape(const std::string& preset,
                                   const SynthCut& cut);
 
