@@ -172,35 +172,53 @@ HWY_INLINE void DecodeE2M1Block(const uint8_t* p, float scale, VF* out) {
   }
 }
 
-// sink(i, w) with w the values at the places i ... of the 32 at p times
-// `scale`, in the order that the target finds quickest: kE2M1InTable gives all
-// low nibbles before the high ones whatever kOrder is.
+// 32 e2m1 codes at a time, times a scale: operator() calls sink(i, w) with w
+// the values at the places i ..., in the order that the target finds quickest.
+// With kInTable that is all low nibbles before the high ones, whatever kOrder
+// is.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 // A vector holds what each of the 16 codes stands for, scaled; one permutation
 // looks up 16. It ignores the bits above a code.
-constexpr bool kE2M1InTable = true;
-template <NibbleOrder kOrder, class Sink>
-HWY_INLINE void DecodeE2M1(const uint8_t* p, float scale, const Sink& sink) {
-  alignas(64) static constexpr float kValues[16] = {
-      0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-      -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-  const hn::Rebind<uint8_t, DF> d8;
-  const hn::RebindToUnsigned<DF> d32;
-  const VF table = hn::Mul(hn::Load(kF, kValues), hn::Set(kF, scale));
-  const auto codes = hn::PromoteTo(d32, hn::LoadU(d8, p));
-  const auto high = hn::ShiftRight<4>(codes);
-  sink(0, VF{_mm512_permutexvar_ps(codes.raw, table.raw)});
-  sink(16, VF{_mm512_permutexvar_ps(high.raw, table.raw)});
-}
+template <NibbleOrder kOrder>
+class E2M1Decoder {
+ public:
+  static constexpr bool kInTable = true;
+  HWY_INLINE E2M1Decoder() {
+    alignas(64) static constexpr float kValues[16] = {
+        0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+        -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    values_ = hn::Load(kF, kValues);
+    KeepInRegister(values_);
+  }
+  template <class Sink>
+  HWY_INLINE void operator()(const uint8_t* p, float scale,
+                             const Sink& sink) const {
+    const hn::Rebind<uint8_t, DF> d8;
+    const hn::RebindToUnsigned<DF> d32;
+    const VF table = hn::Mul(values_, hn::Set(kF, scale));
+    const auto codes = hn::PromoteTo(d32, hn::LoadU(d8, p));
+    const auto high = hn::ShiftRight<4>(codes);
+    sink(0, VF{_mm512_permutexvar_ps(codes.raw, table.raw)});
+    sink(16, VF{_mm512_permutexvar_ps(high.raw, table.raw)});
+  }
+
+ private:
+  VF values_;
+};
 #else
-constexpr bool kE2M1InTable = false;
-template <NibbleOrder kOrder, class Sink>
-HWY_INLINE void DecodeE2M1(const uint8_t* p, float scale, const Sink& sink) {
-  VF w[kBlockVectors];
-  DecodeE2M1Block<kOrder>(p, scale, w);
+template <NibbleOrder kOrder>
+class E2M1Decoder {
+ public:
+  static constexpr bool kInTable = false;
+  template <class Sink>
+  HWY_INLINE void operator()(const uint8_t* p, float scale,
+                             const Sink& sink) const {
+    VF w[kBlockVectors];
+    DecodeE2M1Block<kOrder>(p, scale, w);
 #pragma GCC unroll 8
-  for (size_t v = 0; v < kBlockVectors; ++v) sink(v * kLanes, w[v]);
-}
+    for (size_t v = 0; v < kBlockVectors; ++v) sink(v * kLanes, w[v]);
+  }
+};
 #endif
 
 HWY_INLINE void DecodeE4M3Block(const uint8_t* p, float scale, VF* out) {

@@ -23,14 +23,41 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
+// The sum of a row's products, a vector of DF lanes; D is DF or half of it.
+template <class D>
+class RowSum {
+ public:
+  using V = hn::Vec<D>;
+  HWY_INLINE RowSum() : first_(hn::Zero(D())), second_(first_) {}
+  HWY_INLINE void Add(size_t i, V w, V x) {
+    if (kWhole || i % kLanes == 0) {
+      first_ = hn::MulAdd(w, x, first_);
+    } else {
+      second_ = hn::MulAdd(w, x, second_);
+    }
+  }
+  HWY_INLINE VF Get() const {
+#if HWY_TARGET != HWY_SCALAR
+    if constexpr (!kWhole) return hn::Combine(kF, second_, first_);
+#endif
+    if constexpr (kWhole) return first_;
+  }
+
+ private:
+  static constexpr bool kWhole = hn::MaxLanes(D()) == kLanes;
+  V first_;
+  V second_;
+};
+
 // A sink that multiplies with x and adds the products up.
+template <class D>
 struct ProductSink {
   HWY_INLINE ProductSink At(size_t i) const { return {x + i, sum}; }
-  HWY_INLINE void operator()(size_t i, VF w) const {
-    sum = hn::MulAdd(w, Load(x + i), sum);
+  HWY_INLINE void operator()(size_t i, hn::Vec<D> w) const {
+    sum.Add(i, w, hn::LoadU(D(), x + i));
   }
   const float* HWY_RESTRICT x;
-  VF& sum;
+  RowSum<D>& sum;
 };
 
 // Asks for the bytes that four rows, and then the next four, come to in kAhead
@@ -69,43 +96,61 @@ class RowPrefetch {
   const uint8_t* end_;
 };
 
+template <class D>
+struct FourSums {
+  HWY_INLINE FourSums() {}
+  HWY_INLINE void Store(float* sums) const {
+    StoreSums4(sum0.Get(), sum1.Get(), sum2.Get(), sum3.Get(), sums);
+  }
+  RowSum<D> sum0, sum1, sum2, sum3;
+};
+
+// An open block of four rows, step by step.
+template <size_t kStep = 0, class Decoder, class D>
+HWY_INLINE void AddSteps(Decoder& rows, size_t block,
+                         const float* HWY_RESTRICT x, FourSums<D>& sums) {
+  if constexpr (kStep < Decoder::kSteps) {
+    rows.template Step<kStep, 0>(block, ProductSink<D>{x, sums.sum0});
+    rows.template Step<kStep, 1>(block, ProductSink<D>{x, sums.sum1});
+    rows.template Step<kStep, 2>(block, ProductSink<D>{x, sums.sum2});
+    rows.template Step<kStep, 3>(block, ProductSink<D>{x, sums.sum3});
+    AddSteps<kStep + 1>(rows, block, x + Decoder::kBlock / Decoder::kSteps,
+                        sums);
+  }
+}
+
 // Both return false when a row was not decoded exactly: then `sums` are not to
 // be used.
 template <class Decoder>
 HWY_INLINE bool DotFourRows(const Matrix& weight, size_t row,
                             const float* HWY_RESTRICT x, float* sums) {
-  constexpr size_t kStep = Decoder::kBlock / Decoder::kSteps;
   Decoder rows(weight, row);
   RowPrefetch<Decoder> prefetch(weight, row);
-  VF sum0 = hn::Zero(kF), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  FourSums<typename Decoder::Lanes> four;
   const size_t blocks = weight.cols / Decoder::kBlock;
-  for (size_t b = 0; b < blocks; ++b) {
+  for (size_t b = 0; b < blocks; ++b, x += Decoder::kBlock) {
     prefetch.Step(b);
     rows.template Open<0>(b);
     rows.template Open<1>(b);
     rows.template Open<2>(b);
     rows.template Open<3>(b);
-    for (size_t step = 0; step < Decoder::kSteps; ++step, x += kStep) {
-      rows.template Step<0>(b, step, ProductSink{x, sum0});
-      rows.template Step<1>(b, step, ProductSink{x, sum1});
-      rows.template Step<2>(b, step, ProductSink{x, sum2});
-      rows.template Step<3>(b, step, ProductSink{x, sum3});
-    }
+    AddSteps(rows, b, x, four);
   }
-  StoreSums4(sum0, sum1, sum2, sum3, sums);
+  four.Store(sums);
   return rows.exact();
 }
 
 template <class Decoder>
 HWY_INLINE bool DotOneRow(const Matrix& weight, size_t row,
                           const float* HWY_RESTRICT x, float* sums) {
+  using D = typename Decoder::Lanes;
   Decoder rows(weight, row);
-  VF sum = hn::Zero(kF);
+  RowSum<D> sum;
   const size_t blocks = weight.cols / Decoder::kBlock;
   for (size_t b = 0; b < blocks; ++b, x += Decoder::kBlock) {
-    DecodeBlock(rows, b, ProductSink{x, sum});
+    DecodeBlock(rows, b, ProductSink<D>{x, sum});
   }
-  StoreSums4(sum, sum, sum, sum, sums);
+  StoreSums4(sum.Get(), sum.Get(), sum.Get(), sum.Get(), sums);
   return rows.exact();
 }
 

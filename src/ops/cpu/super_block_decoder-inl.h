@@ -8,6 +8,7 @@
 #endif
 
 #include <array>
+#include <bit>
 #include <cstddef>
 
 #include "ops/cpu/iq2_tables.h"
@@ -40,49 +41,43 @@ HWY_INLINE void KeepInMemory(const float* values) {
 #endif
 }
 
-// scale * code - min for codes of kBits bits: the low ones of each lane,
-// whatever lies above. The product is exact, so that fused or not the value is
-// the codec's. Where a vector holds a value for every code, decoding is a
-// permutation.
-template <size_t kBits>
-class AffineCodes {
+// scale * code - min for 4-bit codes: the low bits of each lane, whatever lies
+// above. The product is exact, so that fused or not the value is the codec's.
+class Q4Values {
  public:
-  HWY_INLINE AffineCodes(float scale, float min)
-      : scale_(hn::Set(kF, scale)), min_(hn::Set(kF, min)) {
-    if constexpr (kInTable) {
-      scale_ = hn::MulSub(Load(kCodes.data()), scale_, min_);
-    }
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  // A vector holds what each of the 16 codes stands for: decoding is one
+  // permutation, which ignores the bits above.
+  HWY_INLINE Q4Values(float scale, float min) {
+    alignas(64) static constexpr float kCodes[16] = {
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    values_ =
+        hn::MulSub(hn::Load(kF, kCodes), hn::Set(kF, scale), hn::Set(kF, min));
   }
   HWY_INLINE VF operator()(VU codes) const {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-    return VF{_mm512_permutexvar_ps(codes.raw, scale_.raw)};
-#else
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-    if constexpr (kInTable) {
-      return VF{_mm256_permutevar8x32_ps(scale_.raw, codes.raw)};
-    }
-#endif
-    const VU code = hn::And(codes, hn::Set(kU, (1u << kBits) - 1));
-    return hn::MulSub(UnsignedToFloat(code), scale_, min_);
-#endif
+    return VF{_mm512_permutexvar_ps(codes.raw, values_.raw)};
   }
 
  private:
-  // One permutation ignores the bits above log2(kLanes).
-  static constexpr bool kInTable =
-      HWY_ARCH_X86 && (kLanes == 16 || (kLanes == 8 && kBits == 2));
-  static constexpr std::array<float, 16> kCodes = [] {
-    std::array<float, 16> codes{};
-    for (size_t i = 0; i < 16; ++i) codes[i] = i % (1u << kBits);
-    return codes;
-  }();
-  VF scale_;  // kInTable: the values of the codes
+  VF values_;
+#else
+  HWY_INLINE Q4Values(float scale, float min)
+      : scale_(hn::Set(kF, scale)), min_(hn::Set(kF, min)) {}
+  HWY_INLINE VF operator()(VU codes) const {
+    const VU code = hn::And(codes, hn::Set(kU, 15u));
+    return hn::MulSub(UnsignedToFloat(code), scale_, min_);
+  }
+
+ private:
+  VF scale_;
   VF min_;
+#endif
 };
 
 template <>
 class WeightDecoder<WeightFormat::kQ4_K> {
  public:
+  using Lanes = DF;
   static constexpr size_t kBlock = kSuperBlock;
   static constexpr size_t kBlockBytes = sizeof(Q4KBlock);
   static constexpr size_t kSteps = 4;  // of 32 bytes, two parts
@@ -95,14 +90,14 @@ class WeightDecoder<WeightFormat::kQ4_K> {
     KeepInMemory(scale_[kRow]);
     KeepInMemory(min_[kRow]);
   }
-  template <size_t kRow = 0, class Sink>
-  HWY_INLINE void Step(size_t block, size_t step, const Sink& sink) const {
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) const {
     const uint8_t* const codes = rows_.At<kRow>(
-        block * kBlockBytes + offsetof(Q4KBlock, codes) + 32 * step);
-    const float* const scale = scale_[kRow] + 2 * step;
-    const float* const min = min_[kRow] + 2 * step;
-    const AffineCodes<4> low(scale[0], min[0]);
-    const AffineCodes<4> high(scale[1], min[1]);
+        block * kBlockBytes + offsetof(Q4KBlock, codes) + 32 * kStep);
+    const float* const scale = scale_[kRow] + 2 * kStep;
+    const float* const min = min_[kRow] + 2 * kStep;
+    const Q4Values low(scale[0], min[0]);
+    const Q4Values high(scale[1], min[1]);
 #pragma GCC unroll 32
     for (size_t i = 0; i < 32; i += kLanes) {
       sink(i, low(LoadBytes(codes + i)));
@@ -148,139 +143,167 @@ class WeightDecoder<WeightFormat::kQ4_K> {
   float min_[kRowsAtOnce][8];
 };
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+// The lookup of one of four floats within each 128 bits is an instruction that
+// takes the low 2 bits of a lane for the index. So a table vector holds, in
+// each 128 bits, what the codes of one part stand for, and 4 bytes of codes in
+// a lane are 16 indices, shift by shift: nothing has to be widened.
 template <>
 class WeightDecoder<WeightFormat::kQ2_K> {
  public:
+  using Lanes = DF;
   static constexpr size_t kBlock = kSuperBlock;
   static constexpr size_t kBlockBytes = sizeof(Q2KBlock);
-  static constexpr size_t kSteps = 4;  // of 16 bytes, four parts
-  static constexpr LaneOrder kOrder = LaneOrder::kQuarters;
-  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  // Of four vectors: the codes of one shift in as many bytes as a vector has.
+  static constexpr size_t kSteps = kBlock / (4 * kLanes);
+  static constexpr LaneOrder kOrder = LaneOrder::kPartBlocks;
+  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {
+    for (size_t l = 0; l < kLanes; ++l) {
+      place_[l] = static_cast<int32_t>(l / 8 * 8 + l % 4 * 2 + l / 4 % 2);
+    }
+  }
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t block) {
     const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
-    UnpackScales(p, scale_[kRow], min_[kRow]);
-    KeepInMemory(scale_[kRow]);
-    KeepInMemory(min_[kRow]);
+    const VF d = hn::Set(kF, DecodeOneF16(p + offsetof(Q2KBlock, d)));
+    const VF dmin = hn::Set(kF, DecodeOneF16(p + offsetof(Q2KBlock, dmin)));
+    OpenParts<kRow, 0>(p, d, dmin);
+    if constexpr (kLanes == 8) OpenParts<kRow, 1>(p, d, dmin);
   }
-  // Bytes 16 step ..: of half step / 2 of the block, in each group of 32 values
-  // part step % 2.
-  template <size_t kRow = 0, class Sink>
-  HWY_INLINE void Step(size_t block, size_t step, const Sink& sink) const {
-    const uint8_t* const codes = rows_.At<kRow>(
-        block * kBlockBytes + offsetof(Q2KBlock, codes) + 16 * step);
-    const size_t part = step / 2 * 8 + step % 2;
-    const float* const scale = scale_[kRow] + part;
-    const float* const min = min_[kRow] + part;
-    const AffineCodes<2> part0(scale[0], min[0]);
-    const AffineCodes<2> part1(scale[2], min[2]);
-    const AffineCodes<2> part2(scale[4], min[4]);
-    const AffineCodes<2> part3(scale[6], min[6]);
-#pragma GCC unroll 16
-    for (size_t i = 0; i < 16; i += kLanes) {
-      const VU bytes = LoadBytes(codes + i);
-      sink(4 * i, part0(bytes));
-      sink(4 * i + kLanes, part1(hn::ShiftRight<2>(bytes)));
-      sink(4 * i + 2 * kLanes, part2(hn::ShiftRight<4>(bytes)));
-      sink(4 * i + 3 * kLanes, part3(hn::ShiftRight<6>(bytes)));
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) const {
+    constexpr int kShift = kStep % 4;
+    const uint8_t* const codes =
+        rows_.At<kRow>(block * kBlockBytes + offsetof(Q2KBlock, codes) +
+                       kStep / 4 * 4 * kLanes);
+    const VF values = hn::MulSub(Load(kCodes.data()),
+                                 hn::Broadcast<kShift>(scale_[kRow][kStep / 4]),
+                                 hn::Broadcast<kShift>(min_[kRow][kStep / 4]));
+    // One byte on is a shift by 8. The last reads past the codes, into d.
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; ++i) {
+      const VU bits =
+          hn::LoadU(kU, reinterpret_cast<const uint32_t*>(codes + i));
+      sink(i * kLanes, LookUp(values, hn::ShiftRight<2 * kShift>(bits)));
     }
   }
   bool exact() const { return true; }
 
  private:
-  static HWY_INLINE void UnpackScales(const uint8_t* p, float* scale,
-                                      float* min) {
-    const VF d = hn::Set(kF, DecodeOneF16(p + offsetof(Q2KBlock, d)));
-    const VF dmin = hn::Set(kF, DecodeOneF16(p + offsetof(Q2KBlock, dmin)));
-    for (size_t i = 0; i < 16; i += kLanes) {
-      const VU packed = LoadBytes(p + offsetof(Q2KBlock, scales) + i);
-      const VU low = hn::And(packed, hn::Set(kU, 15u));
-      Store(hn::Mul(UnsignedToFloat(low), d), scale + i);
-      Store(hn::Mul(UnsignedToFloat(hn::ShiftRight<4>(packed)), dmin), min + i);
-    }
+  static constexpr size_t kGroups = 16 / kLanes;  // vectors of 16 parts
+  static constexpr std::array<float, kLanes> kCodes = [] {
+    std::array<float, kLanes> codes{};
+    for (size_t i = 0; i < kLanes; ++i) codes[i] = i % 4;
+    return codes;
+  }();
+  static HWY_INLINE VF LookUp(VF values, VU bits) {
+#if HWY_TARGET <= HWY_AVX3
+    return VF{_mm512_permutevar_ps(values.raw, bits.raw)};
+#else
+    return VF{_mm256_permutevar_ps(values.raw, bits.raw)};
+#endif
+  }
+  // Scales and mins of as many parts as a vector has lanes: those of one shift
+  // at the same place of each 128 bits.
+  template <size_t kRow, size_t kGroup>
+  HWY_INLINE void OpenParts(const uint8_t* p, VF d, VF dmin) {
+    const VU stored =
+        LoadBytes(p + offsetof(Q2KBlock, scales) + kGroup * kLanes);
+    const VU packed =
+        hn::TableLookupLanes(stored, hn::SetTableIndices(kU, place_));
+    const VU low = hn::And(packed, hn::Set(kU, 15u));
+    scale_[kRow][kGroup] = hn::Mul(UnsignedToFloat(low), d);
+    min_[kRow][kGroup] =
+        hn::Mul(UnsignedToFloat(hn::ShiftRight<4>(packed)), dmin);
   }
 
   RowBytes rows_;
-  float scale_[kRowsAtOnce][16];  // of the open block
-  float min_[kRowsAtOnce][16];
+  int32_t place_[kLanes];           // of a part's lane
+  VF scale_[kRowsAtOnce][kGroups];  // of the open block
+  VF min_[kRowsAtOnce][kGroups];
 };
+#else
+template <>
+class WeightDecoder<WeightFormat::kQ2_K> {
+ public:
+  using Lanes = DF;
+  static constexpr size_t kBlock = kSuperBlock;
+  static constexpr size_t kBlockBytes = sizeof(Q2KBlock);
+  static constexpr size_t kSteps = 8;  // of two parts
+  static constexpr LaneOrder kOrder = LaneOrder::kNatural;
+  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  template <size_t kRow = 0>
+  HWY_INLINE void Open(size_t) {}
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) const {
+    const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
+    const float d = DecodeOneF16(p + offsetof(Q2KBlock, d));
+    const float dmin = DecodeOneF16(p + offsetof(Q2KBlock, dmin));
+    const uint8_t* const codes = p + offsetof(Q2KBlock, codes) + kStep / 4 * 32;
+    for (size_t i = 0; i < 32; i += kLanes) {
+      const uint8_t packed = p[offsetof(Q2KBlock, scales) + 2 * kStep + i / 16];
+      const VF scale = hn::Set(kF, d * static_cast<float>(packed & 15));
+      const VF min = hn::Set(kF, dmin * static_cast<float>(packed >> 4));
+      const VU code = hn::And(
+          hn::ShiftRight<kStep % 4 * 2>(LoadBytes(codes + i)), hn::Set(kU, 3u));
+      sink(i, hn::MulSub(UnsignedToFloat(code), scale, min));
+    }
+  }
+  bool exact() const { return true; }
+
+ private:
+  RowBytes rows_;
+};
+#endif
 
 // A value is a magnitude of the grid, times the scale, with its sign changed.
+// Eight at a time on every target: of 16 half would have to be inserted, and
+// these 8 cost three instructions beside the two indices.
 template <>
 class WeightDecoder<WeightFormat::kIQ2_XXS> {
  public:
+  using Lanes = hn::CappedTag<float, 8>;
   static constexpr size_t kBlock = kSuperBlock;
   static constexpr size_t kBlockBytes = sizeof(Iq2xxsBlock);
-  static constexpr size_t kSteps = 4;  // of two parts
+  static constexpr size_t kSteps = 8;  // parts
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
   WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t block) {
     d_[kRow] = DecodeOneF16(rows_.At<kRow>(block * kBlockBytes));
   }
-  template <size_t kRow = 0, class Sink>
-  HWY_INLINE void Step(size_t block, size_t step, const Sink& sink) const {
-    TwoParts(rows_.At<kRow>(block * kBlockBytes + offsetof(Iq2xxsBlock, parts) +
-                            16 * step),
-             d_[kRow], sink);
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) const {
+    uint64_t part;  // four entries, four sign indices, the scale
+    std::memcpy(&part,
+                rows_.At<kRow>(block * kBlockBytes +
+                               offsetof(Iq2xxsBlock, parts) + 8 * kStep),
+                sizeof(part));
+    const Lanes d;
+    const auto scale = hn::Set(d, d_[kRow] * kIq2xxsScales[part >> 60]);
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      const float* const magnitudes =
+          Row(kIq2xxsFloatGrid, std::rotr(part, 8 * k - 5) & 0x1fe0);
+      const float* const signs =
+          Row(kIq2xxsSignBits, std::rotr(part, 32 + 7 * k - 5) & 0xfe0);
+#pragma GCC unroll 8
+      for (size_t i = 0; i < 8; i += hn::MaxLanes(d)) {
+        const auto w = hn::Mul(hn::LoadU(d, magnitudes + i), scale);
+        sink(8 * k + i, hn::Xor(w, hn::LoadU(d, signs + i)));
+      }
+    }
   }
   bool exact() const { return true; }
 
  private:
-  static HWY_INLINE uint32_t SignsAndScale(const uint8_t* part) {
-    uint32_t word;
-    std::memcpy(&word, part + 4, sizeof(word));
-    return word;
+  // The row at a byte offset: a row's number times 32.
+  template <class Table>
+  static HWY_INLINE const float* Row(const Table& table, uint64_t offset) {
+    static_assert(sizeof(table[0]) == 32);
+    return reinterpret_cast<const float*>(
+        reinterpret_cast<const uint8_t*>(table.data()) + offset);
   }
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  // 64 sign bits at once, and 16 at a time in a mask.
-  template <class Sink>
-  static HWY_INLINE void TwoParts(const uint8_t* part, float d,
-                                  const Sink& sink) {
-    const uint32_t words[2] = {SignsAndScale(part), SignsAndScale(part + 8)};
-    const uint64_t signs =
-        AllSigns(_pdep_u64(words[0], 0x7f7f7f7fu) |
-                 _pdep_u64(words[1], uint64_t{0x7f7f7f7fu} << 32));
-#pragma GCC unroll 4
-    for (size_t i = 0; i < 4; ++i) {
-      const VF scale = hn::Set(kF, d * kIq2xxsScales[words[i / 2] >> 28]);
-      const uint8_t* const entries = part + i / 2 * 8 + i % 2 * 2;
-      const hn::Half<DF> half;
-      const VF magnitudes =
-          hn::Combine(kF, hn::LoadU(half, kIq2xxsFloatGrid[entries[1]].data()),
-                      hn::LoadU(half, kIq2xxsFloatGrid[entries[0]].data()));
-      const VF w = hn::Mul(magnitudes, scale);
-      const __mmask16 negative = static_cast<__mmask16>(signs >> (16 * i));
-      sink(16 * i, VF{_mm512_mask_xor_ps(w.raw, negative, w.raw,
-                                         _mm512_set1_ps(-0.0f))});
-    }
-  }
-  // Eight times Iq2xxsSigns: from indices of 7 bits, one a byte.
-  static HWY_INLINE uint64_t AllSigns(uint64_t indices) {
-    uint64_t parity = indices ^ indices >> 4;
-    parity ^= parity >> 2;
-    parity ^= parity >> 1;
-    return indices | (parity & 0x0101010101010101u) << 7;
-  }
-#else
-  template <class Sink>
-  static HWY_INLINE void TwoParts(const uint8_t* part, float d,
-                                  const Sink& sink) {
-    for (size_t i = 0; i < 8; ++i) {
-      const uint8_t* const p = part + i / 4 * 8;
-      const uint32_t word = SignsAndScale(p);
-      const VF scale = hn::Set(kF, d * kIq2xxsScales[word >> 28]);
-      const float* const signs =
-          kIq2xxsSignBits[word >> (7 * (i % 4)) & 127].data();
-      const float* const magnitudes = kIq2xxsFloatGrid[p[i % 4]].data();
-#pragma GCC unroll 8
-      for (size_t k = 0; k < 8; k += kLanes) {
-        sink(8 * i + k,
-             hn::Xor(hn::Mul(Load(magnitudes + k), scale), Load(signs + k)));
-      }
-    }
-  }
-#endif
 
   RowBytes rows_;
   float d_[kRowsAtOnce];  // of the open block

@@ -40,9 +40,9 @@ namespace HWY_NAMESPACE {
 // with them must lie alike (PackX).
 enum class LaneOrder {
   kNatural,
-  kEvenOdd,  // of every 2 kLanes values the even ones, then the odd ones
-  kQuarters  // of every 128 values vectors at i, i + 32, i + 64, i + 96, for
-             // i = 0, kLanes, ... < 32
+  kEvenOdd,    // of every 2 kLanes values the even ones, then the odd ones
+  kPartBlocks  // of every kLanes / 4 parts of kQ2_K with the same shift the
+               // values 4 j, then 4 j + 1, 4 j + 2, 4 j + 3
 };
 
 // x in a lane order: x itself when that is the natural one, else `out`. The `n`
@@ -59,34 +59,49 @@ HWY_INLINE const float* PackX(const float* HWY_RESTRICT x, size_t n,
       Store(even, out + i);
       Store(odd, out + i + kLanes);
     }
-  } else {
-    float* to = out;
-    for (size_t i = 0; i < n;
-         i += i % 32 + kLanes == 32 ? 96 + kLanes : kLanes) {
-      for (size_t quarter = 0; quarter < 4; ++quarter, to += kLanes) {
-        Store(Load(x + i + 32 * quarter), to);
-      }
+  } else if constexpr (kLanes >= 8) {
+    const hn::CappedTag<float, 4> d;
+    for (size_t i = 0; i < n; i += 16) {
+      hn::Vec<decltype(d)> v0, v1, v2, v3;
+      hn::LoadInterleaved4(d, x + i, v0, v1, v2, v3);
+      // The number of the part among those of its shift.
+      const size_t part = i % 256 / 128 * 2 + i / 16 % 2;
+      float* const to = out + i / 256 * 256 + part * 4 / kLanes * 16 * kLanes +
+                        i % 128 / 32 * 4 * kLanes + part * 4 % kLanes;
+      hn::StoreU(v0, d, to);
+      hn::StoreU(v1, d, to + kLanes);
+      hn::StoreU(v2, d, to + 2 * kLanes);
+      hn::StoreU(v3, d, to + 3 * kLanes);
     }
   }
   return out;
 }
 
-// Calls sink(i, w) for the places i of a whole block.
-template <class Decoder, class Sink>
-HWY_INLINE void DecodeBlock(Decoder& decoder, size_t block, const Sink& sink) {
-  constexpr size_t kStep = Decoder::kBlock / Decoder::kSteps;
-  decoder.Open(block);
-  for (size_t step = 0; step < Decoder::kSteps; ++step) {
-    decoder.Step(block, step, sink.At(step * kStep));
-  }
-}
-
 // A sink that stores values.
 struct StoreSink {
   HWY_INLINE StoreSink At(size_t i) const { return {out + i}; }
-  HWY_INLINE void operator()(size_t i, VF w) const { Store(w, out + i); }
+  template <class V>
+  HWY_INLINE void operator()(size_t i, V w) const {
+    hn::StoreU(w, hn::DFromV<V>(), out + i);
+  }
   float* out;
 };
+
+// Calls sink.At(step)(i, w) for all steps of an open block.
+template <size_t kStep = 0, class Decoder, class Sink>
+HWY_INLINE void DecodeSteps(Decoder& decoder, size_t block, const Sink& sink) {
+  if constexpr (kStep < Decoder::kSteps) {
+    constexpr size_t kValues = Decoder::kBlock / Decoder::kSteps;
+    decoder.template Step<kStep>(block, sink.At(kStep * kValues));
+    DecodeSteps<kStep + 1>(decoder, block, sink);
+  }
+}
+
+template <class Decoder, class Sink>
+HWY_INLINE void DecodeBlock(Decoder& decoder, size_t block, const Sink& sink) {
+  decoder.Open(block);
+  DecodeSteps(decoder, block, sink);
+}
 
 template <WeightFormat kFormat>
 class WeightDecoder;
@@ -124,6 +139,7 @@ class RowBytes {
 template <class Codec>
 class PlainDecoder {
  public:
+  using Lanes = DF;
   static constexpr size_t kBlock = 32;
   static constexpr size_t kBlockBytes = kBlock * Codec::kBytes;
   static constexpr size_t kSteps = 1;
@@ -131,8 +147,8 @@ class PlainDecoder {
   PlainDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
-  template <size_t kRow = 0, class Sink>
-  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) const {
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) const {
     const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
 #pragma GCC unroll 8
     for (size_t i = 0; i < 32; i += kLanes) {
@@ -177,6 +193,7 @@ class WeightDecoder<WeightFormat::kBF16> : public PlainDecoder<Bf16Codec> {
 template <>
 class WeightDecoder<WeightFormat::kQ8_0> {
  public:
+  using Lanes = DF;
   static constexpr size_t kBlock = 32;
   static constexpr size_t kBlockBytes = 34;
   static constexpr size_t kSteps = 1;
@@ -184,8 +201,8 @@ class WeightDecoder<WeightFormat::kQ8_0> {
   WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
-  template <size_t kRow = 0, class Sink>
-  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) const {
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) const {
     const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
     const int8_t* const codes = reinterpret_cast<const int8_t*>(p + 2);
     const VF scale = hn::Set(kF, DecodeOneF16(p));
@@ -205,6 +222,7 @@ class WeightDecoder<WeightFormat::kQ8_0> {
 template <>
 class WeightDecoder<WeightFormat::kFp8Tile32> {
  public:
+  using Lanes = DF;
   static constexpr size_t kBlock = 32;
   static constexpr size_t kBlockBytes = 32;
   static constexpr size_t kSteps = 1;
@@ -216,8 +234,8 @@ class WeightDecoder<WeightFormat::kFp8Tile32> {
         e8m0_(GetCodeTables().e8m0_of_e4m3.data()) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
-  template <size_t kRow = 0, class Sink>
-  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) {
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) {
     const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
     const uint8_t code = scales_[block];
     if constexpr (kRow == 0) largest_scale_ = std::max(largest_scale_, code);
@@ -245,6 +263,7 @@ class WeightDecoder<WeightFormat::kFp8Tile32> {
 template <>
 class WeightDecoder<WeightFormat::kMXFP4> {
  public:
+  using Lanes = DF;
   static constexpr size_t kBlock = 32;
   static constexpr size_t kBlockBytes = 17;
   static constexpr size_t kSteps = 1;
@@ -253,27 +272,30 @@ class WeightDecoder<WeightFormat::kMXFP4> {
       : rows_(weight, row), e8m0_(GetCodeTables().e8m0.data()) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
-  template <size_t kRow = 0, class Sink>
-  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) const {
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) const {
     const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
-    DecodeE2M1<NibbleOrder::kHalves>(p + 1, e8m0_[p[0]], sink);
+    decode_(p + 1, e8m0_[p[0]], sink);
   }
   bool exact() const { return true; }
 
  private:
   RowBytes rows_;
   const float* e8m0_;
+  E2M1Decoder<NibbleOrder::kHalves> decode_;
 };
 
 // e2m1 codes in pairs, an e8m0 scale per 32 columns of a row.
 template <>
 class WeightDecoder<WeightFormat::kFp4Row32> {
  public:
+  using Lanes = DF;
   static constexpr size_t kBlock = 32;
   static constexpr size_t kBlockBytes = 16;
   static constexpr size_t kSteps = 1;
-  static constexpr LaneOrder kOrder =
-      kE2M1InTable ? LaneOrder::kEvenOdd : LaneOrder::kNatural;
+  static constexpr LaneOrder kOrder = E2M1Decoder<NibbleOrder::kPairs>::kInTable
+                                          ? LaneOrder::kEvenOdd
+                                          : LaneOrder::kNatural;
   WeightDecoder(const Matrix& weight, size_t row)
       : rows_(weight, row),
         scales_(weight.scales + (weight.first_row + row) * (weight.cols / 32),
@@ -281,10 +303,10 @@ class WeightDecoder<WeightFormat::kFp4Row32> {
         e8m0_(GetCodeTables().e8m0.data()) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
-  template <size_t kRow = 0, class Sink>
-  HWY_INLINE void Step(size_t block, size_t, const Sink& sink) const {
-    DecodeE2M1<NibbleOrder::kPairs>(rows_.At<kRow>(block * kBlockBytes),
-                                    e8m0_[*scales_.At<kRow>(block)], sink);
+  template <size_t kStep, size_t kRow = 0, class Sink>
+  HWY_INLINE void Step(size_t block, const Sink& sink) const {
+    decode_(rows_.At<kRow>(block * kBlockBytes),
+            e8m0_[*scales_.At<kRow>(block)], sink);
   }
   bool exact() const { return true; }
 
@@ -292,6 +314,7 @@ class WeightDecoder<WeightFormat::kFp4Row32> {
   RowBytes rows_;
   RowBytes scales_;
   const float* e8m0_;
+  E2M1Decoder<NibbleOrder::kPairs> decode_;
 };
 
 }  // namespace HWY_NAMESPACE
