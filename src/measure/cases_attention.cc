@@ -157,7 +157,7 @@ Result<PreparedCase> PrepareTopk(CaseContext& context, uint64_t groups) {
 
 void AddAttentionCases(const Sizes& sizes, std::vector<OpCase>* cases) {
   const auto add = [&](const std::string& name, auto prepare) {
-    cases->push_back({name, Traffic::kRead, prepare});
+    cases->push_back({name, {}, prepare});
   };
   for (const size_t tokens : {size_t{1}, kPromptTokens}) {
     add("attention" + std::to_string(tokens), [=](CaseContext& context) {

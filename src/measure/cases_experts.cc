@@ -34,6 +34,7 @@ ExpertsArgs Args(const Sizes& sizes, const ExpertPass& pass, MatmulInput input,
           .weights = buffers.weights.data(),
           .topk = sizes.topk_experts,
           .swiglu_limit = 10,
+          .round_bf16 = input == MatmulInput::kBF16,
           .input = input,
           .y = buffers.y->floats()};
 }
@@ -46,6 +47,10 @@ Result<PreparedCase> Prepare(CaseContext& context, WeightFormat format,
   ECPHORY_ASSIGN_OR_RETURN(const auto weights, context.Weights(format));
   ECPHORY_ASSIGN_OR_RETURN(buffers->x, context.Floats(pass.tokens * D));
   ECPHORY_ASSIGN_OR_RETURN(buffers->y, context.Floats(pass.tokens * D));
+  if (input == MatmulInput::kBF16) {
+    context.ops().round_bf16(
+        {.x = buffers->x->floats(), .count = pass.tokens * D}, context.pool());
+  }
   for (size_t i = 0; i < pass.experts; ++i) {
     buffers->experts.push_back({weights->Next(inner, D),
                                 weights->Next(inner, D),
@@ -65,13 +70,13 @@ Result<PreparedCase> Prepare(CaseContext& context, WeightFormat format,
   return prepared;
 }
 
-void Add(WeightFormat format, const ExpertPass& pass, MatmulInput input,
+void Add(WeightFormat format, const ExpertPass& pass, const InputKind& input,
          std::vector<OpCase>* cases) {
-  const char* const suffix = input == MatmulInput::kInt8 ? "_int8" : "";
-  cases->push_back({"experts" + std::to_string(pass.tokens) + suffix + "/" +
-                        FigureName(format),
-                    Traffic::kRead, [=](CaseContext& context) {
-                      return Prepare(context, format, pass, input);
+  cases->push_back({"experts" + std::to_string(pass.tokens) + input.suffix +
+                        "/" + FigureName(format),
+                    {.arithmetic = input.arithmetic},
+                    [=](CaseContext& context) {
+                      return Prepare(context, format, pass, input.input);
                     }});
 }
 
@@ -89,12 +94,13 @@ void AddExpertCases(const Sizes& sizes, std::vector<OpCase>* cases) {
   for (const WeightFormat format : WeightFormats()) {
     if (!IsExpertFormat(sizes, format)) continue;
     for (const ExpertPass& pass : sizes.expert_passes) {
-      Add(format, pass, MatmulInput::kF32, cases);
+      Add(format, pass, kExactInput, cases);
+      const InputKind& other = pass.tokens == 1 ? kInt8Input : kBf16Input;
+      if (HasInput(format, other.input)) Add(format, pass, other, cases);
     }
-    Add(format, sizes.expert_passes.front(), MatmulInput::kInt8, cases);
     if (format != WeightFormat::kFp4Row32) continue;
     for (const ExpertPass& pass : sizes.long_passes) {
-      Add(format, pass, MatmulInput::kF32, cases);
+      Add(format, pass, kExactInput, cases);
     }
   }
 }

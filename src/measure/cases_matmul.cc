@@ -7,21 +7,6 @@ namespace ecphory::measure {
 
 namespace {
 
-// What the product may take its input for, and the name of that.
-struct Input {
-  const char* suffix;
-  MatmulInput input;
-};
-constexpr Input kExact = {"", MatmulInput::kF32};
-constexpr Input kInt8 = {"_int8", MatmulInput::kInt8};
-
-// Formats whose product with an input rounded to int8 is another one. Rounding
-// is for codes of few bits: F32, F16 and BF16 take their input as it is.
-bool HasInt8(WeightFormat format) {
-  return format != WeightFormat::kF32 && format != WeightFormat::kF16 &&
-         format != WeightFormat::kBF16;
-}
-
 std::string ShapeName(const MatrixShape& shape) {
   std::string name =
       std::to_string(shape.rows) + "x" + std::to_string(shape.cols);
@@ -52,6 +37,11 @@ Result<PreparedCase> Prepare(CaseContext& context, WeightFormat format,
   ECPHORY_ASSIGN_OR_RETURN(const auto x,
                            context.Floats(tokens * shape.groups * shape.cols));
   ECPHORY_ASSIGN_OR_RETURN(const auto y, context.Floats(tokens * shape.rows));
+  if (input == MatmulInput::kBF16) {
+    context.ops().round_bf16(
+        {.x = x->floats(), .count = tokens * shape.groups * shape.cols},
+        context.pool());
+  }
   PreparedCase prepared;
   prepared.subject.call = [=, &context] {
     RunGroups(context, shape, weights->Next(shape.rows, shape.cols), tokens,
@@ -63,10 +53,11 @@ Result<PreparedCase> Prepare(CaseContext& context, WeightFormat format,
 }
 
 void Add(const std::string& kind, WeightFormat format, const MatrixShape& shape,
-         size_t tokens, const Input& input, std::vector<OpCase>* cases) {
+         size_t tokens, const InputKind& input, std::vector<OpCase>* cases) {
   cases->push_back(
       {kind + input.suffix + "/" + FigureName(format) + "/" + ShapeName(shape),
-       Traffic::kRead, [=](CaseContext& context) {
+       {.arithmetic = input.arithmetic},
+       [=](CaseContext& context) {
          return Prepare(context, format, shape, tokens, input.input);
        }});
 }
@@ -80,15 +71,18 @@ bool Fits(WeightFormat format, const MatrixShape& shape) {
 
 void AddMatmulCases(const Sizes& sizes, std::vector<OpCase>* cases) {
   for (const WeightFormat format : WeightFormats()) {
-    for (const Input& input : {kExact, kInt8}) {
-      if (input.input == MatmulInput::kInt8 && !HasInt8(format)) continue;
+    for (const InputKind& input : {kExactInput, kInt8Input}) {
+      if (!HasInput(format, input.input)) continue;
       for (const MatrixShape& shape : sizes.token_shapes) {
         if (Fits(format, shape)) Add("matvec", format, shape, 1, input, cases);
       }
     }
-    for (const MatrixShape& shape : sizes.prompt_shapes) {
-      if (!Fits(format, shape)) continue;
-      Add("matmul512", format, shape, kPromptTokens, kExact, cases);
+    for (const InputKind& input : {kExactInput, kBf16Input}) {
+      if (!HasInput(format, input.input)) continue;
+      for (const MatrixShape& shape : sizes.prompt_shapes) {
+        if (!Fits(format, shape)) continue;
+        Add("matmul512", format, shape, kPromptTokens, input, cases);
+      }
     }
   }
 }

@@ -105,7 +105,7 @@ Result<PreparedCase> PrepareRows(CaseContext&) {
 
 void AddSmallCases(const Sizes& sizes, std::vector<OpCase>* cases) {
   const auto add = [&](const std::string& name, auto prepare) {
-    cases->push_back({name, Traffic::kRead, prepare});
+    cases->push_back({name, {}, prepare});
   };
   add("rms_norm1", PrepareNorm);
   add("router1/" + std::to_string(sizes.experts), PrepareRouter);

@@ -124,9 +124,10 @@ void AddStreamCases(const Sizes&, std::vector<OpCase>* cases) {
   for (const size_t tokens : {size_t{1}, kPromptTokens}) {
     const std::string n = std::to_string(tokens);
     // A token's streams are small: what it reads is the mix's weights.
-    const Traffic traffic = tokens > 1 ? Traffic::kUpdate : Traffic::kRead;
+    const Limits limits = {.traffic =
+                               tokens > 1 ? Traffic::kUpdate : Traffic::kRead};
     const auto add = [&](const std::string& name, auto prepare) {
-      cases->push_back({name + n, traffic, [=](CaseContext& context) {
+      cases->push_back({name + n, limits, [=](CaseContext& context) {
                           return prepare(context, tokens);
                         }});
     };

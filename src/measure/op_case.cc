@@ -4,6 +4,18 @@
 
 namespace ecphory::measure {
 
+bool HasInput(WeightFormat format, MatmulInput input) {
+  switch (format) {
+    case WeightFormat::kF32:
+    case WeightFormat::kF16: return input == MatmulInput::kF32;
+    case WeightFormat::kBF16: return input != MatmulInput::kInt8;
+    case WeightFormat::kMXFP4:
+    case WeightFormat::kFp8Tile32:
+    case WeightFormat::kFp4Row32: return true;
+    default: return input != MatmulInput::kBF16;
+  }
+}
+
 Result<std::shared_ptr<WeightPool>> CaseContext::Weights(WeightFormat format) {
   if (weights_ == nullptr || weights_->format() != format) {
     weights_.reset();  // before the next: both would not have to fit

@@ -19,6 +19,22 @@
 
 namespace ecphory::measure {
 
+// What products may take their input for, and how names say so.
+struct InputKind {
+  const char* suffix;
+  MatmulInput input;
+  Arithmetic arithmetic;
+};
+inline constexpr InputKind kExactInput = {"", MatmulInput::kF32,
+                                          Arithmetic::kF32};
+inline constexpr InputKind kInt8Input = {"_int8", MatmulInput::kInt8,
+                                         Arithmetic::kNone};
+inline constexpr InputKind kBf16Input = {"_bf16", MatmulInput::kBF16,
+                                         Arithmetic::kBF16};
+// Whether that can make a difference: int8 is for codes of few bits, bf16 for
+// formats all of whose values are bf16.
+bool HasInput(WeightFormat format, MatmulInput input);
+
 // What cases are prepared with. Weights of the format asked for last are kept,
 // so that neighbours share them.
 class CaseContext {
@@ -51,7 +67,7 @@ struct PreparedCase {
 
 struct OpCase {
   std::string name;
-  Traffic traffic = Traffic::kRead;
+  Limits limits;
   std::function<Result<PreparedCase>(CaseContext&)> prepare;
 };
 

@@ -132,10 +132,10 @@ class Run {
   void HoldAll(const std::vector<OpCase>& cases, BenchReport* report) {
     report->yardsticks = yardsticks_.Report();
     for (size_t i = 0; i < cases.size(); ++i) {
-      yardsticks_.HoldTo(cases[i].traffic, options_.pages, &report->ops[i]);
+      yardsticks_.HoldTo(cases[i].limits, options_.pages, &report->ops[i]);
     }
     const auto hold = [&](BenchPass* pass) {
-      yardsticks_.HoldTo(Traffic::kRead, BenchPages::kSmall, &pass->figure);
+      yardsticks_.HoldTo({}, BenchPages::kSmall, &pass->figure);
       const double rate = pass->figure.flops / pass->figure.seconds.median;
       const double sgemm = yardsticks_.Rate("sgemm");
       if (sgemm > 0) pass->of_sgemm = rate / sgemm;

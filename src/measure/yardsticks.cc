@@ -11,6 +11,7 @@ namespace ecphory::measure {
 namespace {
 
 constexpr char kFma[] = "fma";
+constexpr char kBf16[] = "bf16";
 
 struct MemoryNames {
   const char* read;
@@ -91,15 +92,20 @@ Status Yardsticks::MeasureMemory(const YardstickOptions& options,
 
 void Yardsticks::MeasureArithmetic(const YardstickOptions& options,
                                    ThreadPool& pool) {
-  const double flops =
-      MultiplyAdds(kFmaRounds) * static_cast<double>(pool.threads());
-  const auto call = [&] {
-    pool.ParallelFor(pool.threads(), 1, [](size_t begin, size_t end, size_t) {
-      for (size_t i = begin; i < end; ++i) MultiplyAdds(kFmaRounds);
-    });
+  const auto measure = [&](const char* name, const char* what,
+                           double (*work)(size_t)) {
+    const double flops = work(kFmaRounds) * static_cast<double>(pool.threads());
+    if (flops <= 0) return;
+    const auto call = [&] {
+      pool.ParallelFor(pool.threads(), 1,
+                       [&](size_t begin, size_t end, size_t) {
+                         for (size_t i = begin; i < end; ++i) work(kFmaRounds);
+                       });
+    };
+    Add(name, what, "FLOP/s", flops, Sample({call, nullptr}, options.sample));
   };
-  Add(kFma, "fp32 multiply-adds on registers", "FLOP/s", flops,
-      Sample({call, nullptr}, options.sample));
+  measure(kFma, "fp32 multiply-adds on registers", MultiplyAdds);
+  measure(kBf16, "bf16 multiply-adds on registers", MultiplyAddsBf16);
 }
 
 // A pass of 512 tokens through a projection of the released experts.
@@ -150,7 +156,7 @@ std::vector<BenchYardstick> Yardsticks::Report() const {
   return report;
 }
 
-void Yardsticks::HoldTo(Traffic traffic, BenchPages pages,
+void Yardsticks::HoldTo(const Limits& limits, BenchPages pages,
                         BenchFigure* figure) const {
   const MemoryNames names = NamesFor(pages);
   const auto hold = [&](const char* name, double amount) {
@@ -159,8 +165,12 @@ void Yardsticks::HoldTo(Traffic traffic, BenchPages pages,
     figure->bound = name;
     figure->bound_seconds = amount / rate;
   };
-  hold(traffic == Traffic::kRead ? names.read : names.update, figure->bytes);
-  hold(kFma, figure->flops);
+  hold(limits.traffic == Traffic::kRead ? names.read : names.update,
+       figure->bytes);
+  const bool bf16 = limits.arithmetic == Arithmetic::kBF16 && Rate(kBf16) > 0;
+  if (limits.arithmetic != Arithmetic::kNone) {
+    hold(bf16 ? kBf16 : kFma, figure->flops);
+  }
   if (figure->seconds.median > 0) {
     figure->share = figure->bound_seconds / figure->seconds.median;
   }

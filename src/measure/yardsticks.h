@@ -24,6 +24,19 @@ enum class Traffic : uint8_t {
   kUpdate,  // streams: read and written in place
 };
 
+// What bounds its arithmetic.
+enum class Arithmetic : uint8_t {
+  kF32,
+  kBF16,  // fp32 where the processor has no products of bf16
+  kNone,  // products of other kinds, which are not counted
+};
+
+// What to hold a figure to.
+struct Limits {
+  Traffic traffic = Traffic::kRead;
+  Arithmetic arithmetic = Arithmetic::kF32;
+};
+
 // Bounds of one run. Measuring again adds rounds, so that what is held to them
 // has been measured between.
 class Yardsticks {
@@ -34,7 +47,8 @@ class Yardsticks {
   double Rate(const std::string& name) const;
   std::vector<BenchYardstick> Report() const;
   // Fills bound, bound_seconds and share from bytes, flops and seconds.
-  void HoldTo(Traffic traffic, BenchPages pages, BenchFigure* figure) const;
+  void HoldTo(const Limits& limits, BenchPages pages,
+              BenchFigure* figure) const;
 
  private:
   struct Entry {

@@ -40,22 +40,34 @@ TEST(Yardsticks, TheLongerBoundHolds) {
   Yardsticks yardsticks;
   ASSERT_TRUE(yardsticks.Measure(kShort, pool).ok());
   BenchFigure memory = Figure(1e9, 1, 1);
-  yardsticks.HoldTo(Traffic::kRead, BenchPages::kSmall, &memory);
+  yardsticks.HoldTo({}, BenchPages::kSmall, &memory);
   EXPECT_EQ(memory.bound, "read");
   EXPECT_DOUBLE_EQ(memory.bound_seconds, 1e9 / yardsticks.Rate("read"));
   EXPECT_DOUBLE_EQ(memory.share, memory.bound_seconds);
 
   BenchFigure update = Figure(1e9, 1, 1);
-  yardsticks.HoldTo(Traffic::kUpdate, BenchPages::kSmall, &update);
+  yardsticks.HoldTo({.traffic = Traffic::kUpdate}, BenchPages::kSmall, &update);
   EXPECT_EQ(update.bound, "update");
 
   BenchFigure arithmetic = Figure(1, 1e12, 2e12 / yardsticks.Rate("fma"));
-  yardsticks.HoldTo(Traffic::kRead, BenchPages::kSmall, &arithmetic);
+  yardsticks.HoldTo({}, BenchPages::kSmall, &arithmetic);
   EXPECT_EQ(arithmetic.bound, "fma");
   EXPECT_NEAR(arithmetic.share, 0.5, 1e-12);
 
+  // The processor has products of bf16, or those of fp32 bound it.
+  const bool bf16 = yardsticks.Rate("bf16") > 0;
+  BenchFigure half = Figure(1, 1e12, 1);
+  yardsticks.HoldTo({.arithmetic = Arithmetic::kBF16}, BenchPages::kSmall,
+                    &half);
+  EXPECT_EQ(half.bound, bf16 ? "bf16" : "fma");
+
+  BenchFigure other = Figure(1, 1e12, 1);
+  yardsticks.HoldTo({.arithmetic = Arithmetic::kNone}, BenchPages::kSmall,
+                    &other);
+  EXPECT_EQ(other.bound, "read");
+
   BenchFigure nothing = Figure(0, 0, 1);
-  yardsticks.HoldTo(Traffic::kRead, BenchPages::kSmall, &nothing);
+  yardsticks.HoldTo({}, BenchPages::kSmall, &nothing);
   EXPECT_EQ(nothing.bound, "");
   EXPECT_EQ(nothing.share, 0);
 }

@@ -34,6 +34,33 @@ double RunMultiplyAdds(size_t rounds, float* out) {
   return 2.0 * kChains * kLanes * static_cast<double>(rounds);
 }
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// The instruction is not part of any target of Highway 1.0.3.
+__attribute__((target(HWY_TARGET_STR_AVX3 ",avx512bf16"))) double RunBf16(
+    size_t rounds, float* out) {
+  if (!__builtin_cpu_supports("avx512bf16")) return 0;
+  // 1.0 in every lane; sums grow to what fp32 holds and stay there.
+  const auto one =
+      reinterpret_cast<__m512bh>(_mm512_set1_epi16(int16_t{0x3f80}));
+  __m512 acc[kChains];
+  for (size_t c = 0; c < kChains; ++c) acc[c] = _mm512_setzero_ps();
+  for (size_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (size_t c = 0; c < kChains; ++c) {
+      acc[c] = _mm512_dpbf16_ps(acc[c], one, one);
+    }
+  }
+  for (size_t c = 1; c < kChains; ++c) acc[0] = _mm512_add_ps(acc[0], acc[c]);
+  _mm512_storeu_ps(out, acc[0]);
+  return 2.0 * 2 * 16 * kChains * static_cast<double>(rounds);
+}
+#else
+double RunBf16(size_t, float* out) {
+  out[0] = 0;
+  return 0;
+}
+#endif
+
 void SumAll(const float* x, size_t n, float* out) {
   const size_t run = n / kRuns / kLanes * kLanes;
   VF sums[kRuns];
@@ -73,6 +100,7 @@ namespace ecphory {
 namespace {
 
 HWY_EXPORT(RunMultiplyAdds);
+HWY_EXPORT(RunBf16);
 HWY_EXPORT(SumAll);
 HWY_EXPORT(CopyAll);
 HWY_EXPORT(NegateAll);
@@ -88,6 +116,13 @@ void Use(float value) {
 double MultiplyAdds(size_t rounds) {
   float out[64];
   const double operations = HWY_DYNAMIC_DISPATCH(RunMultiplyAdds)(rounds, out);
+  Use(out[0]);
+  return operations;
+}
+
+double MultiplyAddsBf16(size_t rounds) {
+  float out[64] = {};
+  const double operations = HWY_DYNAMIC_DISPATCH(RunBf16)(rounds, out);
   Use(out[0]);
   return operations;
 }

@@ -12,6 +12,10 @@ namespace ecphory {
 // operations done, two a lane.
 double MultiplyAdds(size_t rounds);
 
+// The same of pairs of bf16 products (AVX512_BF16); 0 where the processor or
+// the target has no such instruction.
+double MultiplyAddsBf16(size_t rounds);
+
 // Reads every byte of [data, data + bytes), in as many runs side by side as a
 // matrix-vector kernel reads rows. `data` is 4-byte aligned.
 void ReadBytes(const uint8_t* data, size_t bytes);
