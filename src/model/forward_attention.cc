@@ -118,6 +118,15 @@ void Forward::SelectTile(uint32_t layer, const RowCache& keys, size_t begin,
                          size_t end, uint64_t groups) {
   const size_t heads = config_.index_n_heads, dim = config_.index_head_dim;
   const size_t rows = end - begin;
+  const size_t block = config_.candidate_block_size;
+  const bool is_source =
+      static_cast<int32_t>(layer) == config_.candidate_source_layer_id;
+  uint8_t* mask = nullptr;
+  if (is_source || candidate_groups_ == groups) {
+    mask = candidates_.data() + begin * CeilDiv(groups, block);
+  }
+  // Scores outside the candidates choose nothing; an observer sees them all.
+  const bool score_all = is_source || Observed(layer);
   ops_.index_scores({.q = index_q_.data() + begin * heads * dim,
                      .weights = index_w_.data() + begin * heads,
                      .tokens = rows,
@@ -130,17 +139,12 @@ void Forward::SelectTile(uint32_t layer, const RowCache& keys, size_t begin,
                      .groups = static_cast<size_t>(groups),
                      .key_scale = 1.0f / std::sqrt(static_cast<float>(dim)),
                      .head_scale = 1.0f / std::sqrt(static_cast<float>(heads)),
+                     .mask = score_all ? nullptr : mask,
+                     .block_size = block,
                      .scores = scores_.data()},
                     pool_);
   Observe(layer, "index_scores", scores_.data(), {rows, groups});
 
-  const size_t block = config_.candidate_block_size;
-  const bool is_source =
-      static_cast<int32_t>(layer) == config_.candidate_source_layer_id;
-  uint8_t* mask = nullptr;
-  if (is_source || candidate_groups_ == groups) {
-    mask = candidates_.data() + begin * CeilDiv(groups, block);
-  }
   if (is_source) {
     ops_.candidate_blocks({.scores = scores_.data(),
                            .tokens = rows,

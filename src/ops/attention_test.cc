@@ -260,6 +260,36 @@ TEST_P(AttentionTest, LongSelections) {
         3);
 }
 
+// Sets too large to be kept unpacked: one token and several, a last tile that
+// is not full, and rows that are no whole number of vectors.
+TEST_P(AttentionTest, MoreRowsThanACacheHolds) {
+  for (const size_t tokens : {1, 7}) {
+    Check({.tokens = tokens,
+           .heads = 7,
+           .dim = 512,
+           .first_position = 1000,
+           .window = 128,
+           .window_format = RowFormat::kFp8Block32,
+           .latent_format = RowFormat::kFp4Block16,
+           .latents = 90,
+           .topk = 61},
+          1 + tokens % 3);
+    Check({.tokens = tokens,
+           .heads = 3,
+           .dim = 608,
+           .first_position = 130,
+           .window = 150,
+           .window_format = RowFormat::kFp8Block32},
+          3);
+    Check({.tokens = tokens,
+           .heads = 2,
+           .dim = 701,
+           .first_position = 300,
+           .window = 100},
+          2);
+  }
+}
+
 TEST_P(AttentionTest, SinksOfEverySize) {
   for (const float sink : {-1e30f, -50.0f, 0.0f, 20.0f}) {
     Check({.tokens = 3,
@@ -322,34 +352,58 @@ TEST_P(AttentionOneRow, LargeScoresAndSinksDoNotOverflow) {
   }
 }
 
-TEST_P(AttentionTest, ATokensBitsDependOnNothingElse) {
-  const AttentionCase c{.tokens = 33,
-                        .heads = 5,
-                        .dim = 64,
-                        .first_position = 3,
-                        .window = 8,
-                        .window_format = RowFormat::kFp8Block32,
-                        .latent_format = RowFormat::kFp4Block16,
-                        .latents = 20,
-                        .topk = 6};
-  const Inputs in(c, random_);
-  GuardedArray<float> whole(c.tokens * c.heads * c.dim);
-  ops().attention(Args(c, in, whole), Pool(1));
-  for (const size_t chunk : {1, 7, 33}) {
-    for (const size_t threads : {1, 2, 3}) {
-      GuardedArray<float> out(whole.size());
-      for (size_t t = 0; t < c.tokens; t += chunk) {
-        AttentionArgs args = Args(c, in, out);
-        args.tokens = std::min(chunk, c.tokens - t);
-        args.first_position += t;
-        args.q += t * c.heads * c.dim;
-        args.selected += t * c.topk;
-        args.out += t * c.heads * c.dim;
-        ops().attention(args, Pool(threads));
+class AttentionBits : public AttentionTest {
+ protected:
+  // The bits of a whole chunk, then those of parts of it on 1 to 3 threads.
+  void Check(const AttentionCase& c, const std::vector<size_t>& chunks) {
+    const Inputs in(c, random_);
+    GuardedArray<float> whole(c.tokens * c.heads * c.dim);
+    ops().attention(Args(c, in, whole), Pool(1));
+    for (const size_t chunk : chunks) {
+      for (const size_t threads : {1, 2, 3}) {
+        GuardedArray<float> out(whole.size());
+        for (size_t t = 0; t < c.tokens; t += chunk) {
+          AttentionArgs args = Args(c, in, out);
+          args.tokens = std::min(chunk, c.tokens - t);
+          args.first_position += t;
+          args.q += t * c.heads * c.dim;
+          args.selected += t * c.topk;
+          args.out += t * c.heads * c.dim;
+          ops().attention(args, Pool(threads));
+        }
+        EXPECT_TRUE(SameBits(whole, out)) << chunk << ", " << threads;
       }
-      EXPECT_TRUE(SameBits(whole, out)) << chunk << ", " << threads;
     }
   }
+};
+ECPHORY_INSTANTIATE_OP_TEST(AttentionBits);
+
+TEST_P(AttentionBits, DependOnTheTokenAlone) {
+  Check({.tokens = 33,
+         .heads = 5,
+         .dim = 64,
+         .first_position = 3,
+         .window = 8,
+         .window_format = RowFormat::kFp8Block32,
+         .latent_format = RowFormat::kFp4Block16,
+         .latents = 20,
+         .topk = 6},
+        {1, 7, 33});
+}
+
+// Rows that are unpacked at once for the first tokens, in parts for the later
+// ones, and in parts for all when these are in one chunk.
+TEST_P(AttentionBits, DependNotOnWhatTheCacheHolds) {
+  Check({.tokens = 24,
+         .heads = 3,
+         .dim = 512,
+         .first_position = 90,
+         .window = 104,
+         .window_format = RowFormat::kFp8Block32,
+         .latent_format = RowFormat::kFp4Block16,
+         .latents = 40,
+         .topk = 23},
+        {1, 5, 24});
 }
 
 }  // namespace

@@ -11,9 +11,13 @@ namespace ecphory {
 
 // score[t][g] =
 //     sum_head relu(q_head . k_g) * key_scale * w[t][head] * head_scale
-// Entry g is visible to position p iff g < (p + 1) / ratio; others get -inf.
+// Entry g is visible to position p iff g < (p + 1) / ratio; others get -inf, as
+// do those outside the candidate blocks when `mask` is given. What a visible
+// NaN in a query, a key or a weight touches becomes NaN.
 struct IndexScoresArgs {
-  const float* q = nullptr;        // [tokens, heads, dim], roped and rounded
+  // [tokens, heads, dim], roped and rounded: of kFp4Block32 keys a query is
+  // values of that format (round_rows), so that it can be taken for codes.
+  const float* q = nullptr;
   const float* weights = nullptr;  // [tokens, heads]
   size_t tokens = 0;
   size_t heads = 0;
@@ -25,7 +29,10 @@ struct IndexScoresArgs {
   size_t groups = 0;                  // columns of `scores`
   float key_scale = 0;                // index_head_dim^-0.5
   float head_scale = 0;               // index_n_heads^-0.5
-  float* scores = nullptr;            // [tokens, groups]
+  // As candidate_blocks makes it: [tokens, ceil(groups / block_size)], or null.
+  const uint8_t* mask = nullptr;
+  size_t block_size = 0;    // of `mask`
+  float* scores = nullptr;  // [tokens, groups]
 };
 
 // Max-pools visible (finite) scores in blocks and keeps the best top_blocks of

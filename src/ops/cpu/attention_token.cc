@@ -1,5 +1,9 @@
-// q . k by DotBlock, softmax per head, then the weighted sum with heads and
-// channels blocked in registers.
+// out = softmax(scale * q . rows, sink) * rows in three steps: scores by
+// DotBlock, softmax per head, then the weighted sum with heads and channels
+// blocked in registers.
+//
+// Bound by arithmetic: two multiply-adds per head, row and channel, while a row
+// is unpacked once (twice beyond the cache, attention.cc) for all heads.
 #include "ops/cpu/attention_token.h"
 
 #include <algorithm>
@@ -17,24 +21,30 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// scores[head][row] = q_head . row
-void Scores(const TokenAttention& a) {
-  for (size_t row = 0; row < a.count; row += kRowBlock) {
-    const size_t rows = std::min(kRowBlock, a.count - row);
-    const float* block[kRowBlock];
-    for (size_t r = 0; r < kRowBlock; ++r) {
-      block[r] = a.rows[row + std::min(r, rows - 1)];
-    }
-    for (size_t head = 0; head < a.heads; head += kVectorBlock) {
-      const size_t heads = std::min(kVectorBlock, a.heads - head);
-      const float* q[kVectorBlock];
-      float sums[kVectorBlock * kRowBlock];
-      for (size_t h = 0; h < heads; ++h) q[h] = a.q + (head + h) * a.dim;
-      DotUpTo(heads, block, q, a.dim, sums);
-      for (size_t h = 0; h < heads; ++h) {
-        std::memcpy(a.scores + (head + h) * a.count + row, sums + h * kRowBlock,
-                    rows * sizeof(float));
-      }
+// Up to kRowBlock rows against all heads from `head` on.
+HWY_INLINE void ScoreRows(const AttentionScores& a, size_t row, size_t head,
+                          size_t heads) {
+  const size_t rows = std::min(kRowBlock, a.count - row);
+  const float* block[kRowBlock];
+  for (size_t r = 0; r < kRowBlock; ++r) {
+    block[r] = a.rows[row + std::min(r, rows - 1)];
+  }
+  const float* q[kVectorBlock];
+  float sums[kVectorBlock * kRowBlock];
+  for (size_t h = 0; h < heads; ++h) q[h] = a.q + (head + h) * a.dim;
+  DotUpTo(heads, block, q, a.dim, sums);
+  for (size_t h = 0; h < heads; ++h) {
+    std::memcpy(a.scores + (head + h) * a.score_stride + row,
+                sums + h * kRowBlock, rows * sizeof(float));
+  }
+}
+
+// The queries of a few heads stay in the first-level cache for all rows.
+void Scores(const AttentionScores& a) {
+  for (size_t head = 0; head < a.heads; head += kVectorBlock) {
+    const size_t heads = std::min(kVectorBlock, a.heads - head);
+    for (size_t row = 0; row < a.count; row += kRowBlock) {
+      ScoreRows(a, row, head, heads);
     }
   }
 }
@@ -67,22 +77,26 @@ HWY_INLINE float ExpRow(float* x, size_t n, float scale, float top) {
   return Sum(sum);
 }
 
-// Turns the scores of a head into weights; the sink joins the denominator only.
-void Softmax(const TokenAttention& a, size_t head) {
-  float* const scores = a.scores + head * a.count;
-  const float sink = a.sink[head];
+HWY_INLINE void SoftmaxHead(float* scores, size_t count, float sink,
+                            float scale) {
   // scale > 0, so the largest product comes from the largest score.
-  const float top = std::max(sink, a.scale * MaxOf(scores, a.count, scores[0]));
-  const float sum = ExpRow(scores, a.count, a.scale, top);
+  const float top = std::max(sink, scale * MaxOf(scores, count, scores[0]));
+  const float sum = ExpRow(scores, count, scale, top);
   const float factor = 1.0f / (sum + std::exp(sink - top));
-  for (size_t i = 0; i < a.count; ++i) scores[i] *= factor;
+  for (size_t i = 0; i < count; ++i) scores[i] *= factor;
 }
 
-// out[head + h][i ...] = sum over rows of weight * row, for kHeads heads and
-// kVectors vectors of channels.
+void Softmax(const AttentionSoftmax& a) {
+  for (size_t head = 0; head < a.heads; ++head) {
+    SoftmaxHead(a.scores + head * a.score_stride, a.count, a.sink[head],
+                a.scale);
+  }
+}
+
+// out of kHeads heads from `head` on, kVectors vectors of channels from c on.
 template <size_t kHeads, size_t kVectors>
-HWY_INLINE void SumBlock(const TokenAttention& a, size_t head, size_t i) {
-  const float* const weights = a.scores + head * a.count;
+HWY_INLINE void SumBlock(const AttentionSum& a, size_t head, size_t c) {
+  const float* const weights = a.weights + head * a.weight_stride;
   VF acc[kHeads][kVectors];
 #pragma GCC unroll 8
   for (size_t h = 0; h < kHeads; ++h) {
@@ -93,11 +107,13 @@ HWY_INLINE void SumBlock(const TokenAttention& a, size_t head, size_t i) {
     VF values[kVectors];
 #pragma GCC unroll 8
     for (size_t v = 0; v < kVectors; ++v) {
-      values[v] = Load(a.rows[row] + i + v * kLanes);
+      values[v] = Load(a.rows[row] + c + v * kLanes);
+      KeepInRegister(values[v]);
     }
 #pragma GCC unroll 8
     for (size_t h = 0; h < kHeads; ++h) {
-      const VF w = hn::Set(kF, weights[h * a.count + row]);
+      VF w = hn::Set(kF, weights[h * a.weight_stride + row]);
+      KeepInRegister(w);
 #pragma GCC unroll 8
       for (size_t v = 0; v < kVectors; ++v) {
         acc[h][v] = hn::MulAdd(w, values[v], acc[h][v]);
@@ -108,38 +124,39 @@ HWY_INLINE void SumBlock(const TokenAttention& a, size_t head, size_t i) {
   for (size_t h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
     for (size_t v = 0; v < kVectors; ++v) {
-      Store(acc[h][v], a.out + (head + h) * a.dim + i + v * kLanes);
+      Store(acc[h][v], a.out + (head + h) * a.out_stride + c + v * kLanes);
     }
   }
 }
 
-// The channels of one head that fill no whole vector.
-HWY_INLINE void SumTail(const TokenAttention& a, size_t head, size_t i) {
-  const size_t n = a.dim - i;
+// The channels from c on of one head, less than a vector of them.
+HWY_INLINE void SumTail(const AttentionSum& a, size_t head, size_t c) {
+  const size_t n = a.channels - c;
   VF acc = hn::Zero(kF);
   for (size_t row = 0; row < a.count; ++row) {
-    const VF w = hn::Set(kF, a.scores[head * a.count + row]);
-    acc = hn::MulAdd(w, LoadPartial(a.rows[row] + i, n), acc);
+    const VF w = hn::Set(kF, a.weights[head * a.weight_stride + row]);
+    acc = hn::MulAdd(w, LoadPartial(a.rows[row] + c, n), acc);
   }
-  StorePartial(acc, a.out + head * a.dim + i, n);
+  StorePartial(acc, a.out + head * a.out_stride + c, n);
 }
 
 template <size_t kHeads>
-HWY_INLINE void SumHeads(const TokenAttention& a, size_t head) {
-  size_t i = 0;
-  for (; i + 4 * kLanes <= a.dim; i += 4 * kLanes) {
-    SumBlock<kHeads, 4>(a, head, i);
+HWY_INLINE void SumHeads(const AttentionSum& a, size_t head) {
+  size_t c = 0;
+  for (; c + 4 * kLanes <= a.channels; c += 4 * kLanes) {
+    SumBlock<kHeads, 4>(a, head, c);
   }
-  for (; i + kLanes <= a.dim; i += kLanes) SumBlock<kHeads, 1>(a, head, i);
-  if (i == a.dim) return;
-  for (size_t h = 0; h < kHeads; ++h) SumTail(a, head + h, i);
+  for (; c + kLanes <= a.channels; c += kLanes) SumBlock<kHeads, 1>(a, head, c);
+  if (c == a.channels) return;
+  for (size_t h = 0; h < kHeads; ++h) SumTail(a, head + h, c);
 }
 
-void AttendTokenHwy(const TokenAttention& a) {
-  Scores(a);
-  for (size_t head = 0; head < a.heads; ++head) Softmax(a, head);
-  // Two heads of four vectors fit 16 registers as well as 32.
+void WeightedSum(const AttentionSum& a) {
   size_t head = 0;
+  // Six heads of four vectors fill 32 registers, two fit 16.
+  if constexpr (kVectorBlock == 6) {
+    for (; head + 6 <= a.heads; head += 6) SumHeads<6>(a, head);
+  }
   for (; head + 2 <= a.heads; head += 2) SumHeads<2>(a, head);
   if (head < a.heads) SumHeads<1>(a, head);
 }
@@ -153,12 +170,14 @@ HWY_AFTER_NAMESPACE();
 namespace ecphory {
 
 namespace {
-HWY_EXPORT(AttendTokenHwy);
+HWY_EXPORT(Scores);
+HWY_EXPORT(Softmax);
+HWY_EXPORT(WeightedSum);
 }  // namespace
 
-void AttendToken(const TokenAttention& token) {
-  HWY_DYNAMIC_DISPATCH(AttendTokenHwy)(token);
-}
+void Run(const AttentionScores& step) { HWY_DYNAMIC_DISPATCH(Scores)(step); }
+void Run(const AttentionSoftmax& step) { HWY_DYNAMIC_DISPATCH(Softmax)(step); }
+void Run(const AttentionSum& step) { HWY_DYNAMIC_DISPATCH(WeightedSum)(step); }
 
 }  // namespace ecphory
 #endif

@@ -1,3 +1,6 @@
+// The best target that any file is compiled for; files without it take their
+// next best.
+#define HWY_WANT_AVX3_DL 1
 #include "base/highway_config.h"
 // Order matters: the configuration above selects what this declares.
 #include "hwy/highway.h"
@@ -18,8 +21,12 @@ const char* CpuTargetNameForTest(int64_t target) {
 }
 
 void SetCpuTargetForTest(int64_t target) {
-  CpuTargetsForTest();
-  hwy::SetSupportedTargetsForTest(target);
+  // A better target has a lower bit.
+  int64_t allowed = 0;
+  for (const int64_t other : CpuTargetsForTest()) {
+    if (target != 0 && other >= target) allowed |= other;
+  }
+  hwy::SetSupportedTargetsForTest(allowed);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 

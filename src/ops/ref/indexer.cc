@@ -13,6 +13,11 @@ namespace {
 
 constexpr float kInvisible = -std::numeric_limits<float>::infinity();
 
+// Blocks of a token in `mask`, which may be null.
+size_t BlockCount(const uint8_t* mask, size_t groups, size_t block_size) {
+  return mask == nullptr ? 0 : (groups + block_size - 1) / block_size;
+}
+
 // sum_head relu(q_head . key) * weight_head, unscaled.
 double ScoreKey(const IndexScoresArgs& args, size_t t, const float* key) {
   double sum = 0;
@@ -42,15 +47,19 @@ void KeepBest(std::vector<Scored>& items, size_t count) {
 void IndexScores(const IndexScoresArgs& args, ThreadPool&) {
   const size_t row_bytes = RowBytes(args.key_format, args.dim);
   const double scale = static_cast<double>(args.key_scale) * args.head_scale;
+  const size_t n_blocks = BlockCount(args.mask, args.groups, args.block_size);
   std::vector<float> key(args.dim);
   for (size_t g = 0; g < args.groups; ++g) {
     DecodeRow(args.key_format, args.key_rows + g * row_bytes, args.dim,
               key.data());
     for (size_t t = 0; t < args.tokens; ++t) {
       const bool visible = g < (args.first_position + t + 1) / args.ratio;
+      const bool candidate = args.mask == nullptr ||
+                             args.mask[t * n_blocks + g / args.block_size] != 0;
       args.scores[t * args.groups + g] =
-          visible ? static_cast<float>(ScoreKey(args, t, key.data()) * scale)
-                  : kInvisible;
+          visible && candidate
+              ? static_cast<float>(ScoreKey(args, t, key.data()) * scale)
+              : kInvisible;
     }
   }
 }
@@ -80,10 +89,7 @@ void CandidateBlocks(const CandidateBlocksArgs& args, ThreadPool&) {
 }
 
 void SelectTopk(const SelectTopkArgs& args, ThreadPool&) {
-  const size_t n_blocks =
-      args.mask != nullptr
-          ? (args.groups + args.block_size - 1) / args.block_size
-          : 0;
+  const size_t n_blocks = BlockCount(args.mask, args.groups, args.block_size);
   for (size_t t = 0; t < args.tokens; ++t) {
     const float* scores = args.scores + t * args.groups;
     std::vector<Scored> entries;
