@@ -3,34 +3,46 @@
 add_library(ecphory_options INTERFACE)
 # Contraction would fuse a*b+c on targets with FMA only: results of the plain
 # C++ code must not depend on the compiler's choice.
-target_compile_options(ecphory_options INTERFACE -ffp-contract=off)
+target_compile_options(ecphory_options INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 if(ECPHORY_DEVELOPER_MODE)
-  target_compile_options(ecphory_options INTERFACE -Wall -Wextra -Wshadow -Werror)
+  target_compile_options(ecphory_options INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wshadow;-Werror>)
   # GCC 12 reports std::string concatenation as overlapping copies (GCC bug
   # 105651).
   target_compile_options(ecphory_options INTERFACE
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+    $<$<AND:$<CXX_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:-Wno-restrict>)
 endif()
 if(ECPHORY_SANITIZE)
   target_compile_options(ecphory_options INTERFACE
-    -fsanitize=${ECPHORY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${ECPHORY_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
   target_link_options(ecphory_options INTERFACE -fsanitize=${ECPHORY_SANITIZE})
 endif()
 if(ECPHORY_LIBFUZZER)
-  target_compile_options(ecphory_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_compile_options(ecphory_options INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
+endif()
+if(ECPHORY_CUDA)
+  # constexpr helpers of the shared headers run on the device as well. Result
+  # ignores a Status once; nvcc 13 warns of it without being asked.
+  target_compile_options(ecphory_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-diag-suppress=2810>)
 endif()
 
 set(ECPHORY_MODULES "" CACHE INTERNAL "modules, in dependency order")
 
-# ecphory_module(NAME [DIR dir] [DEPS ...]): static library ecphory_NAME from
-# every *.cc of the folder (not *_test.cc, *_bench.cc), and in developer mode a
-# test program NAME_test from its *_test.cc.
+# ecphory_module(NAME [APART] [DIR dir] [DEPS ...]): static library ecphory_NAME
+# from every *.cc and *.cu of the folder (not *_test.cc, *_bench.cc), and in developer mode a
+# test program NAME_test from its *_test.cc. APART: no part of the product.
 function(ecphory_module name)
-  cmake_parse_arguments(arg "" "DIR" "DEPS" ${ARGN})
+  cmake_parse_arguments(arg "APART" "DIR" "DEPS" ${ARGN})
   if(NOT arg_DIR)
     set(arg_DIR src/${name})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${arg_DIR}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${arg_DIR}/*.cc ${CMAKE_SOURCE_DIR}/${arg_DIR}/*.cu)
+  if(NOT ECPHORY_CUDA)
+    list(FILTER sources EXCLUDE REGEX "\\.cu$")
+  endif()
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_(test|bench)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
@@ -38,7 +50,9 @@ function(ecphory_module name)
   set_target_properties(ecphory_${name} PROPERTIES LINKER_LANGUAGE CXX)
   target_include_directories(ecphory_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(ecphory_${name} PUBLIC ${arg_DEPS} PRIVATE ecphory_options)
-  set(ECPHORY_MODULES ${ECPHORY_MODULES} ${name} CACHE INTERNAL "")
+  if(NOT arg_APART)
+    set(ECPHORY_MODULES ${ECPHORY_MODULES} ${name} CACHE INTERNAL "")
+  endif()
   if(ECPHORY_DEVELOPER_MODE AND tests)
     ecphory_test(${name}_test SOURCES ${tests} DEPS ecphory_${name})
   endif()

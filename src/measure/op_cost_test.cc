@@ -58,6 +58,7 @@ TEST(OpCost, ExpertsAreReadOnceEach) {
                       .dim = 5120,
                       .experts = experts.data(),
                       .n_experts = experts.size(),
+                      .inner = experts[0].w1.rows,
                       .ids = ids.data(),
                       .topk = 6};
   EXPECT_EQ(CostOf(args).bytes, 6 * 18'800'640 + 2 * 4 * 5120);

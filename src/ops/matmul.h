@@ -18,7 +18,8 @@ enum class MatmulInput : uint8_t {
 };
 
 // Batch invariance: y[t] is the same bits whatever `tokens` is and whatever
-// the thread count, so that chunking a prompt never changes a result.
+// the thread count, so that chunking a prompt never changes a result. (CUDA:
+// among calls of up to 8 tokens, and among calls of more.)
 struct MatmulArgs {
   Matrix weight;             // [out, in]
   const float* x = nullptr;  // [tokens, in], rows x_stride apart

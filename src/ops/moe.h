@@ -45,6 +45,7 @@ struct ExpertsArgs {
   size_t dim = 0;
   const Expert* experts = nullptr;  // [n_experts], all of one shape
   size_t n_experts = 0;
+  size_t inner = 0;                // rows of w1 and w3
   const int32_t* ids = nullptr;    // [tokens, topk]
   const float* weights = nullptr;  // [tokens, topk]
   size_t topk = 0;

@@ -26,7 +26,7 @@ namespace ecphory {
 // Every entry is set. Operators cannot fail: shapes, ids and formats were
 // checked when the model was loaded and the session planned.
 struct Ops {
-  const char* name;  // "ref", "cpu"
+  const char* name;  // "ref", "cpu", "cuda"
   void (*embed)(const EmbedArgs&, ThreadPool&);
   void (*rms_norm)(const RmsNormArgs&, ThreadPool&);
   void (*matmul)(const MatmulArgs&, ThreadPool&);
@@ -53,6 +53,9 @@ struct Ops {
 const Ops& RefOps();
 // Highway, the best target this processor runs (chosen once at first use).
 const Ops& CpuOps();
+// CUDA, where it was built (ECPHORY_CUDA): its pointers are device memory, and
+// its operators run in the calling thread's stream (ops/cuda/stream.h).
+const Ops& CudaOps();
 // "ref", "cpu" or "auto" (= cpu); kInvalidArgument names what exists.
 Result<const Ops*> FindOps(const char* name);
 // Name of the Highway target CpuOps() runs on, e.g. "AVX3_DL", "AVX2".

@@ -21,6 +21,9 @@
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "ops/cpu/testing.h"
+#ifdef ECPHORY_CUDA
+#include "ops/cuda/testing.h"
+#endif
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -41,6 +44,9 @@ class GuardedArray {
     base_ = static_cast<uint8_t*>(base);
     ECPHORY_CHECK(mprotect(base_ + body, page, PROT_NONE) == 0);
     data_ = reinterpret_cast<T*>(base_ + body - bytes);
+#ifdef ECPHORY_CUDA
+    ShareWithCudaForTest(base_, body);
+#endif
     Poison();
   }
   GuardedArray(std::initializer_list<T> values) : GuardedArray(values.size()) {
@@ -55,7 +61,11 @@ class GuardedArray {
   }
   GuardedArray& operator=(GuardedArray&&) = delete;
   ~GuardedArray() {
-    if (base_ != nullptr) munmap(base_, mapped_);
+    if (base_ == nullptr) return;
+#ifdef ECPHORY_CUDA
+    if (size_ > 0) UnshareWithCudaForTest(base_);
+#endif
+    munmap(base_, mapped_);
   }
 
   void Poison() {
@@ -155,11 +165,12 @@ inline ThreadPool& Pool(size_t threads) {
 inline constexpr size_t kDims[] = {1,  3,  4,  5,  7,  8,  9,   11,  15,
                                    16, 17, 19, 31, 32, 33, 127, 4096};
 
-// A backend under test; "cpu" once for each vector target it can run on here.
+// A backend under test; "cpu" once for each vector target it can run on here,
+// "cuda" where it was built (without a device its tests are skipped).
 struct Backend {
-  std::string name;  // "ref", "cpu_AVX2", ...
+  std::string name;  // "ref", "cpu_AVX2", "cuda", ...
   const Ops& (*ops)();
-  int64_t cpu_target;  // 0 for ref
+  int64_t cpu_target;  // 0 for others
 
   friend void PrintTo(const Backend& backend, std::ostream* out) {
     *out << backend.name;
@@ -172,17 +183,36 @@ inline std::vector<Backend> Backends() {
     backends.push_back(
         {std::string("cpu_") + CpuTargetNameForTest(target), CpuOps, target});
   }
+#ifdef ECPHORY_CUDA
+  backends.push_back({"cuda", CudaOps, 0});
+#endif
   return backends;
 }
 
 // Fixture of tests that run on every backend.
 class OpTest : public testing::TestWithParam<Backend> {
  protected:
-  void SetUp() override { SetCpuTargetForTest(GetParam().cpu_target); }
-  void TearDown() override { SetCpuTargetForTest(0); }
+  void SetUp() override {
+    SetCpuTargetForTest(GetParam().cpu_target);
+#ifdef ECPHORY_CUDA
+    if (!is_cuda()) return;
+    const std::string& reason = CudaUnavailableForTest();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    EnterCudaForTest();
+#endif
+  }
+  void TearDown() override {
+    SetCpuTargetForTest(0);
+#ifdef ECPHORY_CUDA
+    if (is_cuda() && !IsSkipped()) {
+      EXPECT_EQ("", CudaErrorForTest());
+    }
+#endif
+  }
 
   const Ops& ops() const { return GetParam().ops(); }
   bool is_ref() const { return GetParam().name == "ref"; }
+  bool is_cuda() const { return GetParam().name == "cuda"; }
 
   // Allowed error of a sum of `terms` products relative to the sum of their
   // magnitudes. ref computes in double: one rounding of the result, and one of

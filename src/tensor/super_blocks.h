@@ -42,11 +42,11 @@ struct Iq2xxsBlock {
 static_assert(sizeof(Iq2xxsBlock) == 66);
 
 // Of part j of a block.
-inline uint8_t Q4KScale(const uint8_t* scales, size_t j) {
+constexpr uint8_t Q4KScale(const uint8_t* scales, size_t j) {
   if (j < 4) return scales[j] & 63;
   return static_cast<uint8_t>((scales[j + 4] & 15) | scales[j - 4] >> 6 << 4);
 }
-inline uint8_t Q4KMin(const uint8_t* scales, size_t j) {
+constexpr uint8_t Q4KMin(const uint8_t* scales, size_t j) {
   if (j < 4) return scales[j + 4] & 63;
   return static_cast<uint8_t>(scales[j + 4] >> 4 | scales[j] >> 6 << 4);
 }

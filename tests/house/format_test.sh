@@ -7,6 +7,7 @@ if [ -z "$formatter" ]; then
   echo "SKIPPED: clang-format-14 is not installed"
   exit 77
 fi
-find . -path ./build -prune -o \( -name '*.h' -o -name '*.c' -o -name '*.cc' \) -print0 |
+find . -path ./build -prune -o \( -name '*.h' -o -name '*.c' -o -name '*.cc' \
+  -o -name '*.cu' -o -name '*.cuh' \) -print0 |
   xargs -0 "$formatter" --dry-run -Werror
 echo "every file is formatted"

@@ -59,7 +59,7 @@ check_public() {  # FILE HEADER
 
 while IFS=$'\t' read -r file header; do
   check_source "$file" "$header"
-done < <(includes -r src --include='*.h' --include='*.cc')
+done < <(includes -r src --include='*.h' --include='*.cc' --include='*.cu*')
 
 while IFS=$'\t' read -r file header; do
   check_public "$file" "$header"

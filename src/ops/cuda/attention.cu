@@ -1,0 +1,156 @@
+// A block takes one token and a few heads, a warp a head: rows are decoded into
+// shared memory a tile at a time, and the softmax runs along with them, its
+// maximum and sum kept and rescaled from tile to tile.
+#include "ops/attention.h"
+
+#include <algorithm>
+
+#include "ops/cuda/codec.cuh"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/stream.cuh"
+
+namespace ecphory::cuda {
+
+namespace {
+
+constexpr unsigned kHeads = 8;  // of a block, a warp each
+constexpr unsigned kThreads = kHeads * kWarp;
+constexpr size_t kTileRows = kWarp;  // a lane a row while scores are computed
+
+// What a token attends: window positions [first, last], then `selected` rows.
+struct Span {
+  uint64_t first;
+  size_t window;
+  size_t rows;
+};
+
+__device__ Span SpanOf(const AttentionArgs& a, size_t t, size_t* counter) {
+  const uint64_t last = a.first_position + t;
+  const uint64_t behind = last + 1 > a.window ? last + 1 - a.window : 0;
+  const uint64_t first = max(behind, a.window_begin);
+  if (threadIdx.x == 0) *counter = 0;
+  __syncthreads();
+  if (a.selected != nullptr) {
+    // Ids ascend and then are -1.
+    for (size_t i = threadIdx.x; i < a.topk; i += kThreads) {
+      const int32_t* const ids = a.selected + t * a.topk;
+      const bool last_id = ids[i] >= 0 && (i + 1 == a.topk || ids[i + 1] < 0);
+      if (last_id) *counter = i + 1;
+    }
+  }
+  __syncthreads();
+  const size_t window = last - first + 1;
+  return {first, window, window + *counter};
+}
+
+// Bytes of a packed row.
+struct RowSizes {
+  size_t window;
+  size_t latent;
+};
+
+// tile[row][channel], a channel more than `dim` a row so that a warp reading
+// one channel of 32 rows meets 32 banks.
+__device__ void DecodeTile(const AttentionArgs& a, RowSizes bytes, size_t t,
+                           const Span& span, size_t begin, size_t count,
+                           float* tile) {
+  for (size_t i = threadIdx.x; i < count * a.dim; i += kThreads) {
+    const size_t r = i / a.dim, c = i % a.dim, row = begin + r;
+    float value;
+    if (row < span.window) {
+      const size_t slot = (span.first + row) % a.window_capacity;
+      value = RowValue(a.window_format, a.window_rows + slot * bytes.window,
+                       a.dim, c);
+    } else {
+      const size_t id =
+          static_cast<size_t>(a.selected[t * a.topk + row - span.window]);
+      value = RowValue(a.latent_format, a.latent_rows + id * bytes.latent,
+                       a.dim, c);
+    }
+    tile[r * (a.dim + 1) + c] = value;
+  }
+}
+
+// kVectors * 32 >= dim channels of the sum, lane by lane.
+template <int kVectors>
+__global__ void __launch_bounds__(kThreads)
+    Kernel(AttentionArgs a, RowSizes bytes) {
+  extern __shared__ float shared[];
+  __shared__ size_t counter;
+  float* const tile = shared;
+  const size_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const size_t t = blockIdx.y, head = blockIdx.x * kHeads + warp;
+  const bool active = head < a.heads;
+  float* const q = shared + kTileRows * (a.dim + 1) + warp * a.dim;
+  const size_t offset = (t * a.heads + head) * a.dim;
+  for (size_t c = lane; active && c < a.dim; c += kWarp) q[c] = a.q[offset + c];
+  const Span span = SpanOf(a, t, &counter);
+  float sum[kVectors] = {};
+  float top = active ? a.sink[head] : 0.0f;
+  float weights = 1;  // the sink's own, relative to `top`
+  for (size_t begin = 0; begin < span.rows; begin += kTileRows) {
+    const size_t count = min(kTileRows, span.rows - begin);
+    __syncthreads();
+    DecodeTile(a, bytes, t, span, begin, count, tile);
+    __syncthreads();
+    if (!active) continue;
+    float score = -INFINITY;
+    if (lane < count) {
+      float dot = 0;
+      for (size_t c = 0; c < a.dim; ++c) {
+        dot = fmaf(q[c], tile[lane * (a.dim + 1) + c], dot);
+      }
+      score = a.scale * dot;
+    }
+    const float new_top = fmaxf(top, WarpMax(score));
+    const float rescale = expf(top - new_top);
+    const float weight = lane < count ? expf(score - new_top) : 0.0f;
+    weights = fmaf(weights, rescale, WarpSum(weight));
+    top = new_top;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) sum[v] *= rescale;
+    for (size_t r = 0; r < count; ++r) {
+      const float w = __shfl_sync(0xffffffffu, weight, static_cast<int>(r));
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const size_t c = v * kWarp + lane;
+        if (c < a.dim) sum[v] = fmaf(w, tile[r * (a.dim + 1) + c], sum[v]);
+      }
+    }
+  }
+  if (!active) return;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    const size_t c = v * kWarp + lane;
+    if (c < a.dim) a.out[offset + c] = sum[v] / weights;
+  }
+}
+
+template <int kVectors>
+void Launch(const AttentionArgs& args) {
+  const size_t shared =
+      (kTileRows * (args.dim + 1) + kHeads * args.dim) * sizeof(float);
+  Note(cudaFuncSetAttribute(Kernel<kVectors>,
+                            cudaFuncAttributeMaxDynamicSharedMemorySize,
+                            static_cast<int>(shared)),
+       "attention");
+  const dim3 grid(Blocks(args.heads, kHeads),
+                  static_cast<unsigned>(args.tokens));
+  Kernel<kVectors><<<grid, kThreads, shared, Current().stream>>>(
+      args, {RowBytes(args.window_format, args.dim),
+             RowBytes(args.latent_format, args.dim)});
+  NoteLaunch("attention");
+}
+
+}  // namespace
+
+void Attention(const AttentionArgs& args, ThreadPool&) {
+  if (args.tokens == 0) return;
+  const size_t vectors = CeilDiv(args.dim, kWarp);
+  if (vectors <= 1) return Launch<1>(args);
+  if (vectors <= 4) return Launch<4>(args);
+  if (vectors <= 16) return Launch<16>(args);
+  Launch<32>(args);
+}
+
+}  // namespace ecphory::cuda

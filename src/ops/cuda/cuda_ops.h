@@ -1,0 +1,32 @@
+// The operators of CudaOps(), grouped by file. Every pointer of an argument
+// struct is device memory, or host memory that the device can reach; the pool
+// is not used. They return when the work is queued in the thread's stream
+// (ops/cuda/stream.h).
+#pragma once
+
+#include "ops/ops.h"
+
+namespace ecphory::cuda {
+
+void Embed(const EmbedArgs& args, ThreadPool& pool);
+void RmsNorm(const RmsNormArgs& args, ThreadPool& pool);
+void Matmul(const MatmulArgs& args, ThreadPool& pool);
+void HcSplit(const HcSplitArgs& args, ThreadPool& pool);
+void HcHead(const HcHeadArgs& args, ThreadPool& pool);
+void HcCollapse(const HcCollapseArgs& args, ThreadPool& pool);
+void HcExpand(const HcExpandArgs& args, ThreadPool& pool);
+void Rope(const RopeArgs& args, ThreadPool& pool);
+void StoreRows(const StoreRowsArgs& args, ThreadPool& pool);
+void RoundRows(const RoundRowsArgs& args, ThreadPool& pool);
+void RoundBf16(const RoundBf16Args& args, ThreadPool& pool);
+void PoolGroups(const PoolGroupsArgs& args, ThreadPool& pool);
+void Attention(const AttentionArgs& args, ThreadPool& pool);
+void IndexScores(const IndexScoresArgs& args, ThreadPool& pool);
+void CandidateBlocks(const CandidateBlocksArgs& args, ThreadPool& pool);
+void SelectTopk(const SelectTopkArgs& args, ThreadPool& pool);
+void Router(const RouterArgs& args, ThreadPool& pool);
+void Experts(const ExpertsArgs& args, ThreadPool& pool);
+void EngramGate(const EngramGateArgs& args, ThreadPool& pool);
+void PleGate(const PleGateArgs& args, ThreadPool& pool);
+
+}  // namespace ecphory::cuda

@@ -1,0 +1,68 @@
+// A warp a key: the key is decoded into registers, four values a lane at a
+// time, and multiplied with every head's query.
+#include <limits>
+
+#include "ops/cuda/codec.cuh"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/stream.cuh"
+#include "ops/indexer.h"
+
+namespace ecphory::cuda {
+
+namespace {
+
+constexpr unsigned kWarps = 8;
+// Values of a key that a lane keeps: keys of up to 256 values, larger ones are
+// decoded again for every head.
+constexpr int kHeld = 8;
+
+__device__ float Value(const IndexScoresArgs& a, const uint8_t* row, size_t i) {
+  return i < a.dim ? RowValue(a.key_format, row, a.dim, i) : 0.0f;
+}
+
+__device__ float Score(const IndexScoresArgs& a, size_t t, const uint8_t* row) {
+  const size_t lane = threadIdx.x % kWarp;
+  float held[kHeld];
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) held[j] = Value(a, row, j * kWarp + lane);
+  float total = 0;
+  for (size_t head = 0; head < a.heads; ++head) {
+    const float* const q = a.q + (t * a.heads + head) * a.dim;
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      const size_t i = j * kWarp + lane;
+      if (i < a.dim) sum = fmaf(held[j], q[i], sum);
+    }
+    for (size_t i = kHeld * kWarp + lane; i < a.dim; i += kWarp) {
+      sum = fmaf(Value(a, row, i), q[i], sum);
+    }
+    total =
+        fmaf(fmaxf(WarpSum(sum), 0.0f), a.weights[t * a.heads + head], total);
+  }
+  return total * (a.key_scale * a.head_scale);
+}
+
+__global__ void __launch_bounds__(kWarps* kWarp)
+    Kernel(IndexScoresArgs a, size_t row_bytes) {
+  const size_t g = blockIdx.x * size_t{kWarps} + threadIdx.x / kWarp;
+  const size_t t = blockIdx.y;
+  if (g >= a.groups) return;
+  const bool visible = g < (a.first_position + t + 1) / a.ratio;
+  const float score = visible ? Score(a, t, a.key_rows + g * row_bytes)
+                              : -std::numeric_limits<float>::infinity();
+  if (threadIdx.x % kWarp == 0) a.scores[t * a.groups + g] = score;
+}
+
+}  // namespace
+
+void IndexScores(const IndexScoresArgs& args, ThreadPool&) {
+  if (args.groups == 0 || args.tokens == 0) return;
+  const dim3 grid(Blocks(args.groups, kWarps),
+                  static_cast<unsigned>(args.tokens));
+  Kernel<<<grid, kWarps * kWarp, 0, Current().stream>>>(
+      args, RowBytes(args.key_format, args.dim));
+  NoteLaunch("index_scores");
+}
+
+}  // namespace ecphory::cuda

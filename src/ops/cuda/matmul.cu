@@ -1,0 +1,74 @@
+// Which kernel multiplies: by the format, the alignment of the rows and the
+// number of tokens.
+#include "ops/matmul.h"
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/matmul_few.cuh"
+#include "ops/cuda/matmul_tile.cuh"
+
+namespace ecphory::cuda {
+
+namespace {
+
+// Any shape and alignment, a warp a result: for odd matrices, which are small.
+__global__ void OddKernel(TileArgs a) {
+  const size_t row = blockIdx.x, token = blockIdx.y;
+  const float* const x = a.x + token * a.x_stride;
+  float sum = 0;
+  for (size_t k = threadIdx.x; k < a.weight.cols; k += kWarp) {
+    sum = fmaf(WeightValue(a.weight, row, k), x[k], sum);
+  }
+  sum = WarpSum(sum);
+  if (threadIdx.x == 0) a.y[token * a.y_stride + row] = sum;
+}
+
+void RunOdd(const TileArgs& args) {
+  const dim3 grid(static_cast<unsigned>(args.weight.rows),
+                  static_cast<unsigned>(args.tokens));
+  OddKernel<<<grid, kWarp, 0, Current().stream>>>(args);
+  NoteLaunch("matmul");
+}
+
+template <WeightFormat kFormat, size_t kAlign>
+void Run(const TileArgs& args) {
+  constexpr size_t kRun = Weight<kFormat, kAlign>::kRun;
+  const size_t padded = LaneLayout<kRun>::Padded(args.weight.cols);
+  if (args.weight.cols % kRun != 0 || AlignmentOf(args.weight) < kAlign ||
+      padded * sizeof(float) > kMaxShared) {
+    RunOdd(args);
+  } else if (args.tokens <= kMaxFewTokens) {
+    RunFew<kFormat, kAlign>(
+        {args.weight, args.x, args.y, args.x_stride, args.y_stride},
+        args.tokens);
+  } else {
+    RunTiles<kFormat, kAlign>(args);
+  }
+}
+
+}  // namespace
+
+void Matmul(const MatmulArgs& args, ThreadPool&) {
+  if (args.tokens == 0 || args.weight.rows == 0) return;
+  const TileArgs tile{
+      .weight = args.weight,
+      .x = args.x,
+      .y = args.y,
+      .tokens = args.tokens,
+      .x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols,
+      .y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows};
+  switch (args.weight.format) {
+    case WeightFormat::kF32: return Run<WeightFormat::kF32, 16>(tile);
+    case WeightFormat::kF16: return Run<WeightFormat::kF16, 16>(tile);
+    case WeightFormat::kBF16: return Run<WeightFormat::kBF16, 16>(tile);
+    case WeightFormat::kQ8_0: return Run<WeightFormat::kQ8_0, 2>(tile);
+    case WeightFormat::kMXFP4: return Run<WeightFormat::kMXFP4, 1>(tile);
+    case WeightFormat::kQ4_K: return Run<WeightFormat::kQ4_K, 16>(tile);
+    case WeightFormat::kQ2_K: return Run<WeightFormat::kQ2_K, 4>(tile);
+    case WeightFormat::kIQ2_XXS: return Run<WeightFormat::kIQ2_XXS, 2>(tile);
+    case WeightFormat::kFp8Tile32:
+      return Run<WeightFormat::kFp8Tile32, 16>(tile);
+    case WeightFormat::kFp4Row32: return Run<WeightFormat::kFp4Row32, 16>(tile);
+  }
+}
+
+}  // namespace ecphory::cuda

@@ -1,0 +1,150 @@
+// Packed rows: a group of lanes per block of values, a value a lane.
+#include "ops/rows.h"
+
+#include <algorithm>
+
+#include "ops/cuda/codec.cuh"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/stream.cuh"
+
+namespace ecphory::cuda {
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+// The largest magnitude among `lanes` neighbours (16 or 32); NaN if there is
+// one, so that it spreads to the scale.
+__device__ float BlockMax(float x, int lanes) {
+  float amax = fabsf(x);
+  bool nan = isnan(x);
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
+    amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, offset));
+    nan |= __shfl_xor_sync(0xffffffffu, static_cast<int>(nan), offset) != 0;
+  }
+  return nan ? __uint_as_float(0x7fc00000u) : amax;
+}
+
+struct Scale {
+  uint8_t code;
+  float value;
+};
+
+// fl32(1/448) and fl32(1/6), as the definition rounds them.
+__device__ Scale Pow2Scale(float amax, float floor, float inverse_max) {
+  const uint8_t code =
+      isfinite(amax) ? CeilPow2Code(fmaxf(amax, floor) * inverse_max) : 255;
+  return {code, E8M0ToF32(code)};
+}
+
+__device__ Scale ScaleOf(RowFormat format, float amax) {
+  switch (format) {
+    case RowFormat::kFp8Block32: return Pow2Scale(amax, 1e-4f, 1.0f / 448);
+    case RowFormat::kFp4Block32: return Pow2Scale(amax, 0x6p-126f, 1.0f / 6);
+    default: break;
+  }
+  if (!isfinite(amax)) return {0x7f, E4M3ToF32(0x7f)};
+  const uint8_t code =
+      F32ToE4M3(fminf(__fdiv_rn(fmaxf(amax, 0x6p-9f), 6.0f), 448.0f));
+  return {code, E4M3ToF32(code)};
+}
+
+// Encodes value `i` of a row, which the calling lane holds; the whole warp
+// takes part, `valid` or not.
+__device__ void EncodeValue(RowFormat format, float x, size_t dim, size_t i,
+                            bool valid, uint8_t* row) {
+  if (format == RowFormat::kF32) {
+    if (valid) memcpy(row + 4 * i, &x, sizeof(x));
+    return;
+  }
+  const int block = format == RowFormat::kFp4Block16 ? 16 : 32;
+  const Scale scale = ScaleOf(format, BlockMax(x, block));
+  const float scaled = __fdiv_rn(x, scale.value);
+  if (format == RowFormat::kFp8Block32) {
+    if (!valid) return;
+    row[i] = F32ToE4M3(fminf(fmaxf(scaled, -448.0f), 448.0f));
+    if (i % 32 == 0) row[dim + i / 32] = scale.code;
+    return;
+  }
+  const int code = F32ToE2M1(scaled);
+  const int next = __shfl_down_sync(0xffffffffu, code, 1);
+  if (!valid) return;
+  if (i % 2 == 0) row[i / 2] = static_cast<uint8_t>(code | next << 4);
+  if (i % block == 0) row[dim / 2 + i / block] = scale.code;
+}
+
+__global__ void StoreKernel(StoreRowsArgs args, size_t row_bytes) {
+  const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
+  const size_t r = blockIdx.y;
+  const bool valid = i < args.dim;
+  const float x = valid ? args.x[r * args.dim + i] : 0.0f;
+  uint8_t* const row =
+      args.cache + (args.first_row + r) % args.capacity * row_bytes;
+  EncodeValue(args.format, x, args.dim, i, valid, row);
+}
+
+// decode(encode(x)) without the row between them.
+__global__ void RoundKernel(RoundRowsArgs args) {
+  const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
+  const bool valid = i < args.dim;
+  float* const x = args.x + blockIdx.y * args.dim + i;
+  const float value = valid ? *x : 0.0f;
+  const int block = args.format == RowFormat::kFp4Block16 ? 16 : 32;
+  const Scale scale = ScaleOf(args.format, BlockMax(value, block));
+  if (!valid) return;
+  const float scaled = __fdiv_rn(value, scale.value);
+  const float code =
+      args.format == RowFormat::kFp8Block32
+          ? E4M3ToF32(F32ToE4M3(fminf(fmaxf(scaled, -448.0f), 448.0f)))
+          : E2M1ToF32(F32ToE2M1(scaled));
+  *x = code * scale.value;
+}
+
+__global__ void RoundBf16Kernel(float* x, size_t count) {
+  const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
+  if (i < count) x[i] = RoundToBF16(x[i]);
+}
+
+// Rows go to the grid's second dimension, which has 65,535 places.
+constexpr size_t kMaxRows = 65535;
+
+template <typename Launch>
+void ForEachRowBatch(size_t rows, const Launch& launch) {
+  for (size_t first = 0; first < rows; first += kMaxRows) {
+    launch(first, std::min(kMaxRows, rows - first));
+  }
+}
+
+}  // namespace
+
+void StoreRows(const StoreRowsArgs& args, ThreadPool&) {
+  ForEachRowBatch(args.rows, [&](size_t first, size_t rows) {
+    StoreRowsArgs part = args;
+    part.x += first * args.dim;
+    part.first_row += first;
+    const dim3 grid(Blocks(args.dim, kThreads), static_cast<unsigned>(rows));
+    StoreKernel<<<grid, kThreads, 0, Current().stream>>>(
+        part, RowBytes(args.format, args.dim));
+    NoteLaunch("store_rows");
+  });
+}
+
+void RoundRows(const RoundRowsArgs& args, ThreadPool&) {
+  if (args.format == RowFormat::kF32) return;
+  ForEachRowBatch(args.rows, [&](size_t first, size_t rows) {
+    RoundRowsArgs part = args;
+    part.x += first * args.dim;
+    const dim3 grid(Blocks(args.dim, kThreads), static_cast<unsigned>(rows));
+    RoundKernel<<<grid, kThreads, 0, Current().stream>>>(part);
+    NoteLaunch("round_rows");
+  });
+}
+
+void RoundBf16(const RoundBf16Args& args, ThreadPool&) {
+  if (args.count == 0) return;
+  RoundBf16Kernel<<<Blocks(args.count, kThreads), kThreads, 0,
+                    Current().stream>>>(args.x, args.count);
+  NoteLaunch("round_bf16");
+}
+
+}  // namespace ecphory::cuda

@@ -1,0 +1,191 @@
+// Top-k by the bits of the scores: a block a token finds the k-th best score,
+// eight bits at a time by a histogram, and then writes the entries at or above
+// it in order, ties to the lower entry.
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/stream.cuh"
+#include "ops/indexer.h"
+
+namespace ecphory::cuda {
+
+namespace {
+
+constexpr unsigned kThreads = 512;
+constexpr unsigned kBins = 256;
+
+// Larger floats have larger codes. 0 is the code of no number: it marks what
+// cannot be chosen.
+__device__ uint32_t CodeOf(float x) {
+  if (!isfinite(x)) return 0;
+  const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);  // -0 is 0
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// The entries above `code` are all taken, and of those equal to it the first
+// `ties`.
+struct Cut {
+  uint32_t code;
+  unsigned ties;
+};
+
+struct Shared {
+  unsigned bins[kBins];
+  unsigned warps[kThreads / kWarp];
+  unsigned total;
+  Cut cut;
+};
+
+// Exclusive prefix sum over the block, and the total.
+__device__ unsigned Prefix(unsigned value, Shared& shared, unsigned* total) {
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  unsigned sum = value;
+  for (unsigned offset = 1; offset < kWarp; offset *= 2) {
+    const unsigned other = __shfl_up_sync(0xffffffffu, sum, offset);
+    if (lane >= offset) sum += other;
+  }
+  if (lane == kWarp - 1) shared.warps[warp] = sum;
+  __syncthreads();
+  unsigned before = 0, all = 0;
+  for (unsigned w = 0; w < kThreads / kWarp; ++w) {
+    if (w < warp) before += shared.warps[w];
+    all += shared.warps[w];
+  }
+  __syncthreads();
+  *total = all;
+  return before + sum - value;
+}
+
+// The cut that takes `count` of the entries whose code is not 0, or all when
+// there are no more. `code_at(i)` for i < n.
+template <typename CodeAt>
+__device__ Cut FindCut(size_t n, size_t count, const CodeAt& code_at,
+                       Shared& shared) {
+  uint32_t prefix = 0, mask = 0;
+  unsigned wanted = static_cast<unsigned>(count);
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    for (unsigned b = threadIdx.x; b < kBins; b += kThreads) shared.bins[b] = 0;
+    __syncthreads();
+    for (size_t i = threadIdx.x; i < n; i += kThreads) {
+      const uint32_t code = code_at(i);
+      if (code != 0 && (code & mask) == prefix) {
+        atomicAdd(&shared.bins[code >> shift & (kBins - 1)], 1u);
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      // From the top: the bin in which the wanted entry lies.
+      unsigned left = wanted;
+      int bin = kBins - 1;
+      while (bin >= 0 && shared.bins[bin] < left) left -= shared.bins[bin--];
+      shared.cut =
+          bin < 0 ? Cut{0, 0}  // fewer than wanted
+                  : Cut{prefix | static_cast<uint32_t>(bin) << shift, left};
+    }
+    __syncthreads();
+    const Cut cut = shared.cut;
+    __syncthreads();
+    if (cut.code == 0 && cut.ties == 0) return cut;
+    prefix = cut.code;
+    wanted = cut.ties;
+    mask |= 0xffu << shift;
+  }
+  return {prefix, wanted};
+}
+
+// Calls take(i, rank) for the chosen entries in ascending order.
+template <typename CodeAt, typename Take>
+__device__ unsigned TakeChosen(size_t n, Cut cut, const CodeAt& code_at,
+                               Shared& shared, const Take& take) {
+  unsigned taken = 0, ties = 0;
+  for (size_t base = 0; base < n; base += kThreads) {
+    const size_t i = base + threadIdx.x;
+    const uint32_t code = i < n ? code_at(i) : 0;
+    const bool tie = code != 0 && code == cut.code;
+    unsigned new_ties = 0, new_taken = 0;
+    const unsigned tie_rank = ties + Prefix(tie, shared, &new_ties);
+    const bool chosen =
+        code != 0 && (code > cut.code || (tie && tie_rank < cut.ties));
+    const unsigned rank = taken + Prefix(chosen, shared, &new_taken);
+    if (chosen) take(i, rank);
+    ties += new_ties;
+    taken += new_taken;
+  }
+  return taken;
+}
+
+__global__ void __launch_bounds__(kThreads) SelectKernel(SelectTopkArgs a) {
+  __shared__ Shared shared;
+  const size_t t = blockIdx.x;
+  const float* const scores = a.scores + t * a.groups;
+  const uint8_t* const mask =
+      a.mask == nullptr ? nullptr
+                        : a.mask + t * CeilDiv(a.groups, a.block_size);
+  int32_t* const selected = a.selected + t * a.topk;
+  const auto code_at = [&](size_t g) {
+    if (mask != nullptr && mask[g / a.block_size] == 0) return 0u;
+    return CodeOf(scores[g]);
+  };
+  const Cut cut = FindCut(a.groups, a.topk, code_at, shared);
+  const unsigned taken =
+      TakeChosen(a.groups, cut, code_at, shared, [&](size_t g, unsigned rank) {
+        selected[rank] = static_cast<int32_t>(g);
+      });
+  for (size_t i = taken + threadIdx.x; i < a.topk; i += kThreads) {
+    selected[i] = -1;
+  }
+}
+
+// best[b]: the code of the best finite score of block b.
+__global__ void __launch_bounds__(kThreads)
+    CandidateKernel(CandidateBlocksArgs a, uint32_t* best) {
+  __shared__ Shared shared;
+  __shared__ unsigned newest;
+  const size_t t = blockIdx.x;
+  const size_t n_blocks = CeilDiv(a.groups, a.block_size);
+  const float* const scores = a.scores + t * a.groups;
+  uint8_t* const mask = a.mask + t * n_blocks;
+  best += t * n_blocks;
+  if (threadIdx.x == 0) newest = 0;
+  __syncthreads();
+  for (size_t b = threadIdx.x; b < n_blocks; b += kThreads) {
+    uint32_t top = 0;
+    const size_t end = min((b + 1) * a.block_size, a.groups);
+    for (size_t g = b * a.block_size; g < end; ++g) {
+      top = max(top, CodeOf(scores[g]));
+    }
+    best[b] = top;
+    mask[b] = 0;
+    if (top != 0) atomicMax(&newest, static_cast<unsigned>(b + 1));
+  }
+  __syncthreads();
+  if (newest == 0) return;
+  // The newest block is kept in any case and counts as one of them.
+  const size_t last = newest - 1;
+  if (threadIdx.x == 0) mask[last] = 1;
+  if (a.top_blocks == 1) return;
+  const auto code_at = [&](size_t b) { return best[b]; };
+  const Cut cut = FindCut(last, a.top_blocks - 1, code_at, shared);
+  TakeChosen(last, cut, code_at, shared,
+             [&](size_t b, unsigned) { mask[b] = 1; });
+}
+
+}  // namespace
+
+void SelectTopk(const SelectTopkArgs& args, ThreadPool&) {
+  if (args.tokens == 0) return;
+  SelectKernel<<<static_cast<unsigned>(args.tokens), kThreads, 0,
+                 Current().stream>>>(args);
+  NoteLaunch("select_topk");
+}
+
+void CandidateBlocks(const CandidateBlocksArgs& args, ThreadPool&) {
+  if (args.tokens == 0 || args.groups == 0) return;
+  struct Best;
+  uint32_t* const best = Scratch<Best, uint32_t>(
+      args.tokens * CeilDiv(args.groups, args.block_size));
+  if (best == nullptr) return;
+  CandidateKernel<<<static_cast<unsigned>(args.tokens), kThreads, 0,
+                    Current().stream>>>(args, best);
+  NoteLaunch("candidate_blocks");
+}
+
+}  // namespace ecphory::cuda

@@ -1,0 +1,152 @@
+#include "ops/cuda/stream.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "ops/cuda/stream.cuh"
+
+namespace ecphory::cuda {
+
+namespace {
+
+// The oldest device that this build has code for.
+constexpr int kMinMajor = 8;
+
+thread_local Stream* current = nullptr;
+
+Status DeviceError(cudaError_t error, const std::string& what) {
+  const StatusCode code = error == cudaErrorMemoryAllocation
+                              ? StatusCode::kResourceExhausted
+                              : StatusCode::kDeviceError;
+  return {code, "CUDA: " + what + ": " + cudaGetErrorString(error)};
+}
+
+std::string Name(int ordinal) { return "device " + std::to_string(ordinal); }
+
+}  // namespace
+
+Result<int> CountDevices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return count;
+  (void)cudaGetLastError();
+  if (error == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+    if (driver != 0) {
+      return Unsupported(
+          "CUDA: the driver supports CUDA %d.%d, expected %d.%d or later: "
+          "install a newer NVIDIA driver",
+          driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+          CUDART_VERSION % 1000 / 10);
+    }
+  }
+  if (error == cudaSuccess || error == cudaErrorNoDevice ||
+      error == cudaErrorInsufficientDriver) {
+    return Unsupported(
+        "CUDA: no NVIDIA GPU is visible: look at nvidia-smi and "
+        "CUDA_VISIBLE_DEVICES, or use the cpu backend");
+  }
+  return DeviceError(error, "looking for devices");
+}
+
+Result<DeviceFacts> DescribeDevice(int ordinal) {
+  ECPHORY_ASSIGN_OR_RETURN(const int count, CountDevices());
+  if (ordinal < 0 || ordinal >= count) {
+    return InvalidArgument("CUDA: device %d does not exist, expected 0..%d",
+                           ordinal, count - 1);
+  }
+  cudaDeviceProp properties;
+  cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+  if (error != cudaSuccess) return DeviceError(error, Name(ordinal));
+  DeviceFacts facts{.ordinal = ordinal,
+                    .name = properties.name,
+                    .major = properties.major,
+                    .minor = properties.minor,
+                    .multiprocessors = properties.multiProcessorCount,
+                    .memory_bytes = properties.totalGlobalMem,
+                    .l2_bytes = static_cast<uint64_t>(properties.l2CacheSize)};
+  if (facts.major < kMinMajor) {
+    return Unsupported(
+        "CUDA: device %d (%s) has compute capability %d.%d, expected %d.0 or "
+        "later",
+        ordinal, facts.name.c_str(), facts.major, facts.minor, kMinMajor);
+  }
+  size_t free_bytes = 0, total = 0;
+  error = cudaSetDevice(ordinal);
+  if (error == cudaSuccess) error = cudaMemGetInfo(&free_bytes, &total);
+  if (error != cudaSuccess) return DeviceError(error, Name(ordinal));
+  facts.free_bytes = free_bytes;
+  return facts;
+}
+
+Stream::Stream() : handles_(std::make_unique<Handles>()) {}
+
+Result<std::unique_ptr<Stream>> Stream::Create(int ordinal) {
+  std::unique_ptr<Stream> stream(new Stream());
+  ECPHORY_ASSIGN_OR_RETURN(stream->device_, DescribeDevice(ordinal));
+  const cudaError_t error = cudaStreamCreateWithFlags(&stream->handles_->stream,
+                                                      cudaStreamNonBlocking);
+  if (error != cudaSuccess) return DeviceError(error, Name(ordinal));
+  stream->handles_->multiprocessors = stream->device_.multiprocessors;
+  return std::move(stream);
+}
+
+Stream::~Stream() {
+  if (handles_->stream == nullptr) return;
+  // A lost device refuses all of these; there is nothing left to be done then.
+  (void)cudaSetDevice(device_.ordinal);
+  (void)cudaStreamSynchronize(handles_->stream);
+  for (auto& [purpose, buffer] : handles_->scratch) (void)cudaFree(buffer.data);
+  (void)cudaStreamDestroy(handles_->stream);
+}
+
+Stream::Scope::Scope(Stream& stream) : outer_(std::exchange(current, &stream)) {
+  Note(cudaSetDevice(stream.device().ordinal), "cudaSetDevice");
+}
+
+Stream::Scope::~Scope() { current = outer_; }
+
+Status Stream::Synchronize() {
+  const cudaError_t ran = cudaStreamSynchronize(handles_->stream);
+  const cudaError_t noted = std::exchange(handles_->error, cudaSuccess);
+  if (noted != cudaSuccess) {
+    return DeviceError(noted, Name(device_.ordinal) + ", " + handles_->where);
+  }
+  if (ran != cudaSuccess) return DeviceError(ran, Name(device_.ordinal));
+  return {};
+}
+
+Status SynchronizeThread() {
+  ECPHORY_CHECK(current != nullptr);
+  return current->Synchronize();
+}
+
+Stream::Handles& Current() {
+  ECPHORY_CHECK(current != nullptr);
+  return current->handles();
+}
+
+void Note(cudaError_t error, const char* where) {
+  if (error == cudaSuccess) return;
+  Stream::Handles& handles = Current();
+  if (handles.error != cudaSuccess) return;
+  handles.error = error;
+  handles.where = where;
+}
+
+void* ScratchBytes(const void* purpose, size_t bytes) {
+  Stream::Handles& handles = Current();
+  Stream::Handles::Buffer& buffer = handles.scratch[purpose];
+  if (buffer.bytes >= bytes) return buffer.data;
+  // Work that still uses the old one is behind us in the stream.
+  Note(cudaFreeAsync(buffer.data, handles.stream), "scratch");
+  buffer = {};
+  const cudaError_t error =
+      cudaMallocAsync(&buffer.data, bytes, handles.stream);
+  Note(error, "scratch");
+  if (error == cudaSuccess) buffer.bytes = bytes;
+  return buffer.data;
+}
+
+}  // namespace ecphory::cuda
