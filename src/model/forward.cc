@@ -70,7 +70,8 @@ Status Forward::Engram(uint32_t i) {
     ECPHORY_ASSIGN_OR_RETURN(const EngramFetch::Rows rows,
                              engram_->Take(static_cast<size_t>(index), t));
     float* kv = engram_kv_.data() + t * (H + 1) * D;  // H keys and a value
-    Project(w.wkv, rows.values, rows.tokens, kv);     // [rows, (H + 1) * D]
+    // [rows, (H + 1) * D]; stored values are bf16 in both activation modes.
+    Project(w.wkv, rows.values, rows.tokens, kv, MatmulInput::kBF16);
     ops_.engram_gate({.kv = kv,
                       .q_weight = w.q_weight.data(),
                       .k_weight = w.k_weight.data(),

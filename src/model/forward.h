@@ -120,7 +120,11 @@ class Forward {
   Status EmitLogits();
   void Commit();
   // y = x * W^T, rounded in bf16 mode.
-  void Project(const Matrix& weight, const float* x, size_t rows, float* y);
+  void Project(const Matrix& weight, const float* x, size_t rows, float* y) {
+    Project(weight, x, rows, y, projected_);
+  }
+  void Project(const Matrix& weight, const float* x, size_t rows, float* y,
+               MatmulInput input);
   // x = rms_norm(x, weight), rounded in bf16 mode.
   void Norm(const std::vector<float>& weight, float* x, size_t rows);
   void Rope(uint32_t layer, float* x, size_t rows, size_t heads, size_t dim,
@@ -146,6 +150,8 @@ class Forward {
   const Ops& ops_;
   ThreadPool& pool_;
   const SessionOptions options_;
+  // What the inputs of projections are: in bf16 mode all have been rounded.
+  const MatmulInput projected_;
   HyperConnections streams_;
 
   // Scratch of one chunk: T tokens, d head_dim, D hidden size.

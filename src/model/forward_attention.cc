@@ -27,11 +27,18 @@ size_t Forward::PoolTokens(const CompressorWeights& w, const float* x,
     return groups;
   }
   // fp32 in both activation modes, as the release computes it.
-  ops_.matmul({.weight = w.wkv, .x = x, .y = kv_.data(), .tokens = tokens()},
+  ops_.matmul({.weight = w.wkv,
+               .x = x,
+               .y = kv_.data(),
+               .tokens = tokens(),
+               .input = projected_},
               pool_);
-  ops_.matmul(
-      {.weight = w.wgate, .x = x, .y = gate_.data(), .tokens = tokens()},
-      pool_);
+  ops_.matmul({.weight = w.wgate,
+               .x = x,
+               .y = gate_.data(),
+               .tokens = tokens(),
+               .input = projected_},
+              pool_);
   StoreRows(kv_.data(), state_->position, tokens(), &source->open_kv);
   StoreRows(gate_.data(), state_->position, tokens(), &source->open_gate);
   ops_.pool_groups(
@@ -204,7 +211,8 @@ void Forward::GroupedOutput(const AttentionWeights& w, float* y) {
                  .y = lora_.data() + g * rank,
                  .tokens = tokens(),
                  .x_stride = width,
-                 .y_stride = groups * rank},
+                 .y_stride = groups * rank,
+                 .input = projected_},
                 pool_);
   }
   Round(lora_.data(), tokens() * groups * rank);

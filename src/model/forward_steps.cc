@@ -46,6 +46,8 @@ Forward::Forward(const ForwardModel& model, const SessionOptions& options)
       ops_(*model.ops),
       pool_(*model.pool),
       options_(options),
+      projected_(options.activations == Activations::kBF16 ? MatmulInput::kBF16
+                                                           : MatmulInput::kF32),
       streams_(StreamShape(config_, options), options.chunk, ops_, pool_) {
   const size_t T = options.chunk, d = config_.head_dim;
   positions_.resize(T);
@@ -137,7 +139,8 @@ void Forward::Route(const MoeWeights& w, const float* x) {
   ops_.matmul({.weight = w.gate,
                .x = x,
                .y = router_logits_.data(),
-               .tokens = tokens()},
+               .tokens = tokens(),
+               .input = projected_},
               pool_);
   ops_.router({.logits = router_logits_.data(),
                .bias = w.bias.data(),
@@ -170,6 +173,7 @@ void Forward::RunExperts(std::span<const Expert> experts, const int32_t* ids,
                 .swiglu_limit = config_.swiglu_limit,
                 .round_bf16 = options_.activations == Activations::kBF16,
                 .accumulate = accumulate,
+                .input = projected_,
                 .y = y},
                pool_);
 }
@@ -189,7 +193,8 @@ Status Forward::EmitLogits() {
     ops_.matmul({.weight = model_.weights->head,
                  .x = hidden_.data() + first * dim,
                  .y = logits_.data(),
-                 .tokens = count},
+                 .tokens = count,
+                 .input = projected_},
                 pool_);
     if (all && chunk_->on_logits) {
       ECPHORY_RETURN_IF_ERROR(
@@ -220,8 +225,10 @@ void Forward::Commit() {
 // --- Shared steps -----------------------------------------------------------
 
 void Forward::Project(const Matrix& weight, const float* x, size_t rows,
-                      float* y) {
-  ops_.matmul({.weight = weight, .x = x, .y = y, .tokens = rows}, pool_);
+                      float* y, MatmulInput input) {
+  ops_.matmul(
+      {.weight = weight, .x = x, .y = y, .tokens = rows, .input = input},
+      pool_);
   Round(y, rows * weight.rows);
 }
 
