@@ -238,11 +238,68 @@ TEST_P(ExpertsTest, RoundedOutputsAreSumsOfBf16Values) {
   }
 }
 
+// Rounding x and the hidden vectors to int8: within what half a scale of each
+// can amount to, and not exact.
+TEST_P(ExpertsTest, Int8InputsAreApproximate) {
+  Random random(33);
+  for (const WeightFormat format : kWeightFormats) {
+    ExpertsCase c(format, RowOf(format, 96), RowOf(format, 64), 9, 5, 3,
+                  random);
+    ops().experts(c.args, Pool(2));
+    const std::vector<float> exact = c.y.Copy();
+    c.args.input = MatmulInput::kInt8;
+    c.y.Poison();
+    ops().experts(c.args, Pool(2));
+    EXPECT_EQ(!TakesInt8(format), exact == c.y.Copy())
+        << WeightFormatName(format);
+    for (size_t t = 0; t < c.tokens; ++t) {
+      EXPECT_TRUE(AllClose(ExpectedExperts(c, t), c.y.data() + t * c.args.dim,
+                           4.0 / 254))
+          << WeightFormatName(format);
+    }
+  }
+}
+
+// A format apart for w2, as files of two bits have it, and one expert apart,
+// whose inputs are then taken as they are.
+TEST_P(ExpertsTest, Int8GoesByProjection) {
+  Random random(34);
+  ExpertsCase c(WeightFormat::kIQ2_XXS, 256, 256, 2, 3, 2, random);
+  std::vector<PackedMatrix> mixed;
+  mixed.reserve(9);
+  for (size_t e = 0; e < 3; ++e) {
+    mixed.push_back(std::move(c.packed[3 * e]));
+    mixed.push_back(std::move(c.packed[3 * e + 1]));
+    mixed.push_back(RandomMatrix(WeightFormat::kQ2_K, 256, 256, random));
+    c.experts[e].w2 = mixed.back().view;
+  }
+  c.packed.swap(mixed);
+  ops().experts(c.args, Pool(1));
+  const std::vector<float> exact = c.y.Copy();
+  c.args.input = MatmulInput::kInt8;
+  ops().experts(c.args, Pool(1));
+  EXPECT_NE(exact, c.y.Copy());
+  for (size_t t = 0; t < c.tokens; ++t) {
+    EXPECT_TRUE(AllClose(ExpectedExperts(c, t), c.y.data() + t * c.args.dim,
+                         4.0 / 254));
+  }
+  const PackedMatrix f32 = RandomMatrix(WeightFormat::kF32, 256, 256, random);
+  for (Expert& expert : c.experts) expert.w2 = f32.view;
+  c.experts[2].w1 = f32.view;
+  ops().experts(c.args, Pool(1));
+  const std::vector<float> apart = c.y.Copy();
+  c.args.input = MatmulInput::kF32;
+  ops().experts(c.args, Pool(1));
+  EXPECT_EQ(apart, c.y.Copy());
+}
+
 TEST_P(ExpertsTest, ATokensBitsDependOnNothingElse) {
   Random random(32);
   for (const WeightFormat format : kWeightFormats) {
     ExpertsCase c(format, RowOf(format, 64), RowOf(format, 32), 33, 7, 3,
                   random);
+    if (format == WeightFormat::kQ8_0) c.args.input = MatmulInput::kInt8;
+    if (format == WeightFormat::kQ2_K) c.args.input = MatmulInput::kInt8;
     c.args.round_bf16 = format == WeightFormat::kMXFP4;
     c.args.swiglu_limit = 2;
     ops().experts(c.args, Pool(1));

@@ -8,14 +8,30 @@
 
 namespace ecphory {
 
-// What a product may take its input for. A permission: a format without a
-// kernel for the cheaper input takes kF32.
+// What a product may take its input for.
 enum class MatmulInput : uint8_t {
   kF32,   // as it is
   kBF16,  // x holds bf16 values: products may be formed from bf16, exactly.
           // Sums are those of kF32, but denormals may count as zero.
-  kInt8,  // x may be rounded to int8 in blocks: faster, approximate
+  // x rounded to int8 in blocks of 32 (tensor/int8_block.h) for formats with
+  // TakesInt8(), as it is for others: faster, approximate. The weights are
+  // exact; sums are fp32.
+  kInt8,
 };
+
+// Formats whose weights are small integers times a scale. The codes of FP8 and
+// of plain floats are no such integers: their products take x as it is.
+inline bool TakesInt8(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kQ8_0:
+    case WeightFormat::kMXFP4:
+    case WeightFormat::kQ4_K:
+    case WeightFormat::kQ2_K:
+    case WeightFormat::kIQ2_XXS:
+    case WeightFormat::kFp4Row32: return true;
+    default: return false;
+  }
+}
 
 // Batch invariance: y[t] is the same bits whatever `tokens` is and whatever
 // the thread count, so that chunking a prompt never changes a result. (CUDA:

@@ -57,4 +57,24 @@ struct ExpertsArgs {
   float* y = nullptr;  // [tokens, dim]
 };
 
+// What MatmulInput::kInt8 rounds: x, and the hidden vectors in front of w2. Of
+// weights that all experts have in one format with TakesInt8() (w1 and w3 in
+// the same one); the input of others is taken as it is.
+struct ExpertsInt8 {
+  explicit ExpertsInt8(const ExpertsArgs& args) {
+    const auto takes = [&](Matrix Expert::*part) {
+      const WeightFormat format = (args.experts[0].*part).format;
+      bool all = args.input == MatmulInput::kInt8 && TakesInt8(format);
+      for (size_t e = 0; e < args.n_experts; ++e) {
+        all = all && (args.experts[e].*part).format == format;
+      }
+      return all;
+    };
+    x = takes(&Expert::w1) && takes(&Expert::w3) &&
+        args.experts[0].w1.format == args.experts[0].w3.format;
+    hidden = takes(&Expert::w2);
+  }
+  bool x, hidden;
+};
+
 }  // namespace ecphory

@@ -8,6 +8,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/expert_math.h"
 #include "ops/cpu/gemm_bf16.h"
+#include "ops/cpu/int8_rows.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
@@ -71,6 +72,8 @@ class ExpertBlock {
   void GroupByExpert();
   void ListRows();
   void PackInputs(ThreadPool& pool);
+  void RoundInputs(ThreadPool& pool);
+  void RoundHidden(ThreadPool& pool);
   void HiddenRows(const Visit& visit);
   void OutputRows(const Visit& visit);
   void ClearRows(size_t begin, size_t end);
@@ -86,6 +89,7 @@ class ExpertBlock {
   size_t slots_;
   size_t inner_;
   bool bf16_;
+  ExpertsInt8 int8_;
   size_t* group_begin_;  // [n_experts + 1] into the arrays in expert order
   size_t* slot_of_;      // [slots], in expert order
   // Inputs and hidden vectors, [slots] in expert order; one of each pair.
@@ -93,6 +97,9 @@ class ExpertBlock {
   float** hidden_;
   const uint16_t** x16_;
   uint16_t** hidden16_;
+  // Rounded to int8, where int8_ says so.
+  uint8_t** x8_;
+  uint8_t** hidden8_;
 };
 
 ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
@@ -102,7 +109,8 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
       tokens_(tokens),
       slots_(tokens * args.topk),
       inner_(args.experts[0].w1.rows),
-      bf16_(ExpertsTakeBf16(args, slots_)) {
+      bf16_(ExpertsTakeBf16(args, slots_)),
+      int8_(args) {
   struct Groups;
   group_begin_ = ThreadScratch<Groups, size_t>(args.n_experts + 1 + slots_);
   slot_of_ = group_begin_ + args.n_experts + 1;
@@ -111,6 +119,8 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
   hidden_ = ThreadScratch<Rows, float*>(slots_);
   x16_ = ThreadScratch<Rows, const uint16_t*>(slots_);
   hidden16_ = ThreadScratch<Rows, uint16_t*>(slots_);
+  x8_ = ThreadScratch<Rows, uint8_t*>(2 * slots_);
+  hidden8_ = x8_ + slots_;
 }
 
 // A counting sort, stable, so that an expert's tokens come in order.
@@ -162,6 +172,30 @@ void ExpertBlock::PackInputs(ThreadPool& pool) {
   }
 }
 
+// Each token's input once, for all of its slots.
+void ExpertBlock::RoundInputs(ThreadPool& pool) {
+  struct RoundedInputs;
+  const size_t bytes = Int8RowBytes(args_.dim);
+  uint8_t* const rounded =
+      ThreadScratch<RoundedInputs, uint8_t>(tokens_ * bytes);
+  RoundRowsToInt8(args_.experts[0].w1.format,
+                  args_.x + first_token_ * args_.dim, args_.dim, args_.dim,
+                  tokens_, rounded, pool);
+  for (size_t i = 0; i < slots_; ++i) {
+    x8_[i] = rounded + (token_of(i) - first_token_) * bytes;
+  }
+}
+
+void ExpertBlock::RoundHidden(ThreadPool& pool) {
+  struct RoundedHidden;
+  const size_t bytes = Int8RowBytes(inner_);
+  uint8_t* const rounded =
+      ThreadScratch<RoundedHidden, uint8_t>(slots_ * bytes);
+  RoundRowsToInt8(args_.experts[0].w2.format, hidden_[0], inner_, inner_,
+                  slots_, rounded, pool);
+  for (size_t i = 0; i < slots_; ++i) hidden8_[i] = rounded + i * bytes;
+}
+
 // body(visit) for rows [begin, end) of each expert that has slots.
 template <typename Body>
 void ExpertBlock::VisitExperts(size_t begin, size_t end, const Body& body) {
@@ -192,7 +226,8 @@ void ExpertBlock::HiddenRows(const Visit& v) {
   const auto multiply = [&](const Matrix& weight, float* const* y) {
     MatmulRows(weight.RowBlock(v.row, v.rows),
                {bf16_ ? nullptr : x_ + v.first_slot, y, v.slots,
-                bf16_ ? x16_ + v.first_slot : nullptr},
+                bf16_ ? x16_ + v.first_slot : nullptr,
+                int8_.x ? x8_ + v.first_slot : nullptr},
                0, v.rows);
   };
   multiply(v.expert.w1, gate);
@@ -217,7 +252,8 @@ void ExpertBlock::OutputRows(const Visit& v) {
   float** const out = ThreadTile<Output>(v.slots, v.rows);
   MatmulRows(v.expert.w2.RowBlock(v.row, v.rows),
              {bf16_ ? nullptr : hidden_ + v.first_slot, out, v.slots,
-              bf16_ ? hidden16_ + v.first_slot : nullptr},
+              bf16_ ? hidden16_ + v.first_slot : nullptr,
+              int8_.hidden ? hidden8_ + v.first_slot : nullptr},
              0, v.rows);
   for (size_t i = 0; i < v.slots; ++i) {
     AddOutput(out[i], v.rows, args_.round_bf16,
@@ -236,6 +272,7 @@ void ExpertBlock::Run(ThreadPool& pool) {
   GroupByExpert();
   ListRows();
   if (bf16_) PackInputs(pool);
+  if (int8_.x) RoundInputs(pool);
   const auto run_rows = [&](size_t rows, size_t row_work, auto body) {
     const size_t unit = bf16_ ? kPackedRows : kMatmulRowBlock;
     pool.ParallelFor(CeilDiv(rows, unit), GrainFor(unit * row_work),
@@ -247,6 +284,7 @@ void ExpertBlock::Run(ThreadPool& pool) {
   run_rows(inner_, 2 * args_.dim * slots_, [&](size_t begin, size_t end) {
     VisitExperts(begin, end, [&](const Visit& v) { HiddenRows(v); });
   });
+  if (int8_.hidden) RoundHidden(pool);
   run_rows(args_.dim, inner_ * slots_, [&](size_t begin, size_t end) {
     if (!args_.accumulate) ClearRows(begin, end);
     VisitExperts(begin, end, [&](const Visit& v) { OutputRows(v); });

@@ -7,6 +7,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/gemm_bf16.h"
+#include "ops/cpu/int8_rows.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
@@ -74,6 +75,7 @@ void MatmulTile(const MatmulArgs& args, size_t x_stride, const uint16_t* packed,
 
 void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                 size_t end) {
+  if (tokens.x8 != nullptr) return Int8MatmulRows(weight, tokens, begin, end);
   struct Unpacked;
   const bool bf16 = tokens.x16 != nullptr;
   // What counts for the caches is the size of a row.
@@ -95,6 +97,9 @@ void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
 // By rows, so that each weight is read and unpacked by one thread only. When
 // there are too few rows for an even split (a mix has 24), by tokens.
 void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
+  if (args.input == MatmulInput::kInt8 && TakesInt8(args.weight.format)) {
+    return CpuInt8Matmul(args, pool);
+  }
   const size_t rows = args.weight.rows;
   const size_t x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols;
   const uint16_t* const packed = PackInputs(args, x_stride, pool);

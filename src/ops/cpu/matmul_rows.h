@@ -26,6 +26,8 @@ struct TokenRows {
   size_t tokens = 0;
   // The inputs as bf16 (gemm_bf16.h), read instead of x where it is set.
   const uint16_t* const* x16 = nullptr;  // [tokens]
+  // The inputs rounded to int8 (int8_rows.h), likewise.
+  uint8_t* const* x8 = nullptr;  // [tokens]
 };
 
 // A range of rows starts at a multiple of this for full speed.

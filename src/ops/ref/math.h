@@ -3,15 +3,29 @@
 
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 #include "ops/hyper_connection.h"
+#include "tensor/int8_block.h"
 
 namespace ecphory::ref {
 
-inline double Dot(const float* a, const float* b, size_t n) {
+template <typename T>
+double Dot(const float* a, const T* b, size_t n) {
   double sum = 0;
   for (size_t i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * b[i];
   return sum;
+}
+
+// What MatmulInput::kInt8 takes x [n] for; n: a multiple of 32.
+inline std::vector<double> RoundedToInt8(const float* x, size_t n) {
+  std::vector<double> rounded(n);
+  for (size_t i = 0; i < n; i += kInt8Block) {
+    int8_t codes[kInt8Block];
+    const double scale = RoundToInt8(x + i, codes);
+    for (size_t j = 0; j < kInt8Block; ++j) rounded[i + j] = codes[j] * scale;
+  }
+  return rounded;
 }
 
 // 1 / sqrt(mean(x^2) + eps)

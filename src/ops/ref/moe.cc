@@ -63,20 +63,27 @@ double MaybeRound(double x, bool round_bf16) {
 
 double Silu(double x) { return x * Sigmoid(x); }
 
-double DotRow(const Matrix& matrix, size_t row, const float* x) {
+double DotRow(const Matrix& matrix, size_t row, const double* x) {
   std::vector<float> weights(matrix.cols);
   DequantizeRow(matrix, row, weights.data());
   return Dot(weights.data(), x, matrix.cols);
 }
 
+// What a product takes x [n] for.
+std::vector<double> Input(const float* x, size_t n, bool int8) {
+  return int8 ? RoundedToInt8(x, n) : std::vector<double>(x, x + n);
+}
+
 // sum[D] += the expert's output for one token.
-void AddExpert(const ExpertsArgs& args, const Expert& expert, const float* x,
+void AddExpert(const ExpertsArgs& args, const Expert& expert, const float* in,
                double weight, double* sum) {
   const double limit = args.swiglu_limit;
+  const ExpertsInt8 int8(args);
+  const std::vector<double> x = Input(in, args.dim, int8.x);
   std::vector<float> hidden(expert.w1.rows);
   for (size_t i = 0; i < hidden.size(); ++i) {
-    double gate = MaybeRound(DotRow(expert.w1, i, x), args.round_bf16);
-    double up = MaybeRound(DotRow(expert.w3, i, x), args.round_bf16);
+    double gate = MaybeRound(DotRow(expert.w1, i, x.data()), args.round_bf16);
+    double up = MaybeRound(DotRow(expert.w3, i, x.data()), args.round_bf16);
     if (limit > 0) {
       gate = std::min(gate, limit);
       up = std::clamp(up, -limit, limit);
@@ -84,8 +91,10 @@ void AddExpert(const ExpertsArgs& args, const Expert& expert, const float* x,
     hidden[i] = static_cast<float>(
         MaybeRound(Silu(gate) * up * weight, args.round_bf16));
   }
+  const std::vector<double> h =
+      Input(hidden.data(), hidden.size(), int8.hidden);
   for (size_t i = 0; i < args.dim; ++i) {
-    sum[i] += MaybeRound(DotRow(expert.w2, i, hidden.data()), args.round_bf16);
+    sum[i] += MaybeRound(DotRow(expert.w2, i, h.data()), args.round_bf16);
   }
 }
 

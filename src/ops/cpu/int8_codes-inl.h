@@ -1,0 +1,261 @@
+// Codes and scales of the packed weight formats, for int8_dot-inl.h; compiled
+// once per Highway target, of x86 with vectors.
+//
+// A class of codes reads one row, kGroup values at a time:
+// - Begin(c, n) takes the group at c, or the n values that are left;
+// - Scales() are then those of the group's parts; Mins(), of kMins classes,
+// what
+//   each part subtracts; XScales(x, c) and XSums(x, c) what they are multiplied
+//   with, of the rounded input;
+// - Step(i, n, out) is the i-th step of the group, kSpan values in kVectors
+//   vectors in the order of the rounded input; kWhole false: its first n
+//   values, and zeros with the offset for the others;
+// - PartOf(i, lane) is the part that a lane of step i belongs to.
+#if defined(ECPHORY_OPS_CPU_INT8_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ECPHORY_OPS_CPU_INT8_CODES_INL_H_
+#undef ECPHORY_OPS_CPU_INT8_CODES_INL_H_
+#else
+#define ECPHORY_OPS_CPU_INT8_CODES_INL_H_
+#endif
+
+#include "ops/cpu/decode-inl.h"
+#include "ops/cpu/int8_dot-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+
+using D32U8 = hn::Full256<uint8_t>;
+using V32U8 = hn::Vec<D32U8>;
+constexpr D32U8 k32U8;
+using D8F = hn::CappedTag<float, 8>;
+using V8F = hn::Vec<D8F>;
+constexpr D8F k8F;
+
+HWY_INLINE const uint8_t* RowBytes(const Matrix& weight, size_t row) {
+  return weight.data + (weight.first_row + row) * weight.row_bytes();
+}
+
+// values[i] = the T at p + i * stride, for i < count; zeros behind them.
+template <typename T>
+HWY_INLINE void Gather(const uint8_t* p, size_t stride, size_t count,
+                       T (&values)[kLanes]) {
+  if (HWY_LIKELY(count == kLanes)) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < kLanes; ++i) {
+      std::memcpy(&values[i], p + i * stride, sizeof(T));
+    }
+    return;
+  }
+  for (size_t i = 0; i < kLanes; ++i) values[i] = 0;
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(&values[i], p + i * stride, sizeof(T));
+  }
+}
+
+// What all classes share but for blocks of 16 and mins.
+struct PlainParts {
+  static constexpr bool kMins = false;
+  static HWY_INLINE const float* XScales(const Int8Row& x, size_t c) {
+    return x.scales + c / 32;
+  }
+};
+
+// Of 8 lanes, the rest zero.
+HWY_INLINE VF Widen(V8F v) {
+#if HWY_TARGET == HWY_AVX2
+  return v;
+#else
+  return hn::ZeroExtendVector(kF, v);
+#endif
+}
+
+struct Q8Shape : PlainParts {
+  static constexpr size_t kGroup = kLanes * 32;
+  static constexpr size_t kVectors = 1;
+  static constexpr size_t kSpan = kStep;
+  static constexpr int kOffsetBits = 7;
+  static constexpr size_t PartOf(size_t i, size_t lane) {
+    return (i * kStep + lane * 4) / 32;
+  }
+};
+
+struct Q8Codes : Q8Shape {
+  using Shape = Q8Shape;
+  static constexpr size_t kGroupBytes = kLanes * 34;
+
+  Q8Codes(const Matrix& weight, size_t row, size_t)
+      : blocks(RowBytes(weight, row)) {}
+  HWY_INLINE void Begin(size_t c, size_t n) {
+    group = blocks + c / 32 * 34;
+    count = n / 32;
+  }
+  HWY_INLINE VF Scales() const {
+    alignas(64) uint16_t halves[kLanes];
+    Gather(group, 34, count, halves);
+    return DecodeF16(reinterpret_cast<const uint8_t*>(halves));
+  }
+  template <bool kWhole>
+  HWY_INLINE void Step(size_t i, size_t, VU8 (&out)[1]) const {
+#if HWY_TARGET == HWY_AVX2
+    const VU8 codes = hn::LoadU(kU8, group + 34 * i + 2);
+#else
+    const V32U8 first = hn::LoadU(k32U8, group + 68 * i + 2);
+    VU8 codes = hn::ZeroExtendVector(kU8, first);
+    if constexpr (kWhole) {
+      codes = hn::Combine(kU8, hn::LoadU(k32U8, group + 68 * i + 36), first);
+    }
+#endif
+    out[0] = hn::Xor(codes, hn::Set(kU8, uint8_t{0x80}));
+  }
+  const uint8_t* blocks;
+  const uint8_t* group = nullptr;
+  size_t count = 0;  // of the group's blocks
+};
+
+// Twice the e2m1 values plus 16, by their codes; four times over, for look-ups
+// by 6 bits of which 4 matter.
+#define ECPHORY_E2M1_ROW \
+  16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4
+alignas(64) inline constexpr uint8_t kE2M1Codes[64] = {
+    ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW};
+#undef ECPHORY_E2M1_ROW
+
+// Half the scales of e8m0 codes: the codes above are of doubled values.
+HWY_INLINE VF HalfE8M0(const uint8_t (&codes)[kLanes]) {
+  const hn::Rebind<uint8_t, DF> d8;
+  const hn::RebindToUnsigned<DF> d32;
+  const auto code = hn::PromoteTo(d32, hn::LoadU(d8, codes));
+  // Code 0 is a subnormal and 255 a NaN, which one bit more makes of them.
+  const auto odd =
+      hn::Or(hn::Eq(code, hn::Zero(d32)), hn::Eq(code, hn::Set(d32, 255u)));
+  const auto bit = hn::IfThenElseZero(odd, hn::Set(d32, 0x00400000u));
+  const auto bits = hn::Or(hn::ShiftLeft<23>(code), bit);
+  return hn::Mul(hn::BitCast(kF, bits), hn::Set(kF, 0.5f));
+}
+
+// Low nibbles, then high nibbles.
+HWY_INLINE void LookUpNibbles(VU8 bytes, VU8 (&out)[2]) {
+#if HWY_TARGET == HWY_AVX3_DL
+  const __m512i table = _mm512_load_si512(kE2M1Codes);
+  out[0] = VU8{_mm512_permutexvar_epi8(bytes.raw, table)};
+  out[1] = VU8{_mm512_permutexvar_epi8(_mm512_srli_epi16(bytes.raw, 4), table)};
+#else
+  const VU8 table = hn::Load(kU8, kE2M1Codes);
+  const VU8 low = hn::And(bytes, hn::Set(kU8, uint8_t{15}));
+  out[0] = hn::TableLookupBytes(table, low);
+  out[1] = hn::TableLookupBytes(table, hn::ShiftRight<4>(bytes));
+#endif
+}
+
+// The 16 bytes at p, p + stride, ... that make a vector, of `count` of them.
+template <bool kWhole>
+HWY_INLINE VU8 LoadSixteens(const uint8_t* p, size_t stride, size_t count) {
+#if HWY_TARGET == HWY_AVX2
+  const hn::Full128<uint8_t> d16;
+  const auto first = hn::LoadU(d16, p);
+  if constexpr (!kWhole) return hn::ZeroExtendVector(kU8, first);
+  return hn::Combine(kU8, hn::LoadU(d16, p + stride), first);
+#else
+  const auto load = [&](size_t i) HWY_ATTR {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride));
+  };
+  __m512i bytes = _mm512_zextsi128_si512(load(0));
+  if (kWhole || count > 1) bytes = _mm512_inserti32x4(bytes, load(1), 1);
+  if (kWhole || count > 2) bytes = _mm512_inserti32x4(bytes, load(2), 2);
+  if (kWhole) bytes = _mm512_inserti32x4(bytes, load(3), 3);
+  return VU8{bytes};
+#endif
+}
+
+// What the two formats of e2m1 codes share.
+struct Fp4Shape : PlainParts {
+  static constexpr size_t kGroup = kLanes * 32;
+  static constexpr size_t kVectors = 2;
+  static constexpr size_t kSpan = 2 * kStep;
+  static constexpr int kOffsetBits = 4;
+  static constexpr size_t PartOf(size_t i, size_t lane) {
+    return i * (kSpan / 32) + lane / 4;
+  }
+};
+
+struct Mxfp4Codes : Fp4Shape {
+  using Shape = Fp4Shape;
+  static constexpr size_t kGroupBytes = kLanes * 17;
+
+  Mxfp4Codes(const Matrix& weight, size_t row, size_t)
+      : blocks(RowBytes(weight, row)) {}
+  HWY_INLINE void Begin(size_t c, size_t n) {
+    group = blocks + c / 32 * 17;
+    count = n / 32;
+  }
+  HWY_INLINE VF Scales() const {
+    alignas(16) uint8_t scales[kLanes];
+#if HWY_TARGET == HWY_AVX3_DL
+    if (HWY_LIKELY(count == kLanes)) {
+      LoadScales(scales);
+      return HalfE8M0(scales);
+    }
+#endif
+    Gather(group, 17, count, scales);
+    return HalfE8M0(scales);
+  }
+#if HWY_TARGET == HWY_AVX3_DL
+  // Of 16 blocks, from two times 128 bytes.
+  HWY_INLINE void LoadScales(uint8_t* scales) const {
+    const auto eight = [&](const uint8_t* p, int64_t places) HWY_ATTR {
+      return _mm512_castsi512_si128(_mm512_permutex2var_epi8(
+          _mm512_loadu_si512(p), _mm512_set1_epi64(places),
+          _mm512_loadu_si512(p + 64)));
+    };
+    const __m128i low = eight(group, 0x776655443322'1100);
+    const __m128i high = eight(group + 128, 0x7f6e5d4c3b2a'1908);
+    _mm_store_si128(reinterpret_cast<__m128i*>(scales),
+                    _mm_unpacklo_epi64(low, high));
+  }
+#endif
+  template <bool kWhole>
+  HWY_INLINE void Step(size_t i, size_t n, VU8 (&out)[2]) const {
+    const uint8_t* const p = group + i * (kSpan / 32) * 17 + 1;
+    LookUpNibbles(LoadSixteens<kWhole>(p, 17, n / 32), out);
+  }
+  const uint8_t* blocks;
+  const uint8_t* group = nullptr;
+  size_t count = 0;  // of the group's blocks
+};
+
+struct Fp4RowCodes : Fp4Shape {
+  using Shape = Fp4Shape;
+  static constexpr size_t kGroupBytes = kLanes * 16;
+
+  Fp4RowCodes(const Matrix& weight, size_t row, size_t)
+      : pairs(RowBytes(weight, row)),
+        scales(weight.scales + (weight.first_row + row) * (weight.cols / 32)) {}
+  HWY_INLINE void Begin(size_t c, size_t n) {
+    group = pairs + c / 2;
+    group_scales = scales + c / 32;
+    count = n / 32;
+  }
+  HWY_INLINE VF Scales() const {
+    uint8_t codes[kLanes];
+    Gather(group_scales, 1, count, codes);
+    return HalfE8M0(codes);
+  }
+  template <bool kWhole>
+  HWY_INLINE void Step(size_t i, size_t n, VU8 (&out)[2]) const {
+    const uint8_t* const p = group + i * (kSpan / 2);
+    LookUpNibbles(
+        kWhole ? hn::LoadU(kU8, p) : LoadSixteens<false>(p, 16, n / 32), out);
+  }
+  const uint8_t* pairs;
+  const uint8_t* scales;
+  const uint8_t* group_scales = nullptr;
+  const uint8_t* group = nullptr;
+  size_t count = 0;  // of the group's blocks
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,188 @@
+// Rows of packed weights times inputs rounded to int8; compiled once per
+// Highway target, of x86 with vectors.
+//
+// A weight format is a class of codes (int8_codes-inl.h): unsigned bytes, equal
+// to integers plus an offset, and a scale for each part of 16 or 32 of them.
+// Four neighbouring codes times four of the input make an exact 32-bit sum in a
+// lane; it becomes a float, and is multiplied by (scale of the part) * (scale
+// of the input's block) and added to the row's sums. The offset goes out again
+// exactly: the 32-bit sum starts with minus offset * (sum of the four inputs).
+#if defined(ECPHORY_OPS_CPU_INT8_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ECPHORY_OPS_CPU_INT8_DOT_INL_H_
+#undef ECPHORY_OPS_CPU_INT8_DOT_INL_H_
+#else
+#define ECPHORY_OPS_CPU_INT8_DOT_INL_H_
+#endif
+
+#include "ops/cpu/int8_rows.h"
+#include "ops/cpu/matmul_rows.h"
+#include "ops/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+
+using DU8 = hn::Repartition<uint8_t, DF>;
+using VU8 = hn::Vec<DU8>;
+using DI32 = hn::RebindToSigned<DF>;
+using VI32 = hn::Vec<DI32>;
+constexpr DU8 kU8;
+constexpr DI32 kI32;
+
+constexpr size_t kStep = 4 * kLanes;  // values whose products fill a vector
+constexpr size_t kInt8Rows = kMatmulRowBlock;
+
+// The lanes that hold sums of 4 products take 32-bit sums of pairs of products
+// in 16 bits: 2 * 127 * 128 fits, so codes up to 128.
+#if HWY_TARGET == HWY_AVX2
+HWY_INLINE VI32 AddQuads(VI32 sums, VU8 codes, VU8 x) {
+  const __m256i pairs = _mm256_maddubs_epi16(codes.raw, x.raw);
+  const __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  return hn::Add(sums, VI32{quads});
+}
+// Of signed codes: |w| * (x with w's sign).
+HWY_INLINE VI32 SignedQuads(VU8 w, VU8 x) {
+  const VU8 size{_mm256_abs_epi8(w.raw)};
+  return AddQuads(hn::Zero(kI32), size, VU8{_mm256_sign_epi8(x.raw, w.raw)});
+}
+#elif HWY_TARGET == HWY_AVX3
+HWY_INLINE VI32 AddQuads(VI32 sums, VU8 codes, VU8 x) {
+  const __m512i pairs = _mm512_maddubs_epi16(codes.raw, x.raw);
+  const __m512i quads = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+  return hn::Add(sums, VI32{quads});
+}
+HWY_INLINE VI32 SignedQuads(VU8 w, VU8 x) {
+  const VU8 size{_mm512_abs_epi8(w.raw)};
+  const __m512i zero = _mm512_setzero_si512();
+  const VU8 signed_x{
+      _mm512_mask_sub_epi8(x.raw, _mm512_movepi8_mask(w.raw), zero, x.raw)};
+  return AddQuads(hn::Zero(kI32), size, signed_x);
+}
+#else
+// Written out, for Highway 1.0.3 checks for this instruction at run time but
+// does not tell the compiler.
+HWY_INLINE VI32 AddQuads(VI32 sums, VU8 codes, VU8 x) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums.raw) : "v"(codes.raw), "v"(x.raw));
+  return sums;
+}
+#endif
+
+// acc += the products of codes that are 2^kOffsetBits too large, as exact sums
+// of all that a lane takes; `lane_sums`: of x (Int8Row). kOffsetBits 0: there
+// is no offset.
+template <class Codes>
+HWY_INLINE VI32 Products(const VU8 (&codes)[Codes::kVectors],
+                         const VU8 (&x)[Codes::kVectors], VI32 lane_sums) {
+#if HWY_TARGET != HWY_AVX3_DL
+  if constexpr (Codes::kOffsetBits == 7) {
+    return SignedQuads(hn::Xor(codes[0], hn::Set(kU8, uint8_t{0x80})), x[0]);
+  }
+#endif
+  VI32 sums = hn::Zero(kI32);
+  if constexpr (Codes::kOffsetBits != 0) {
+    sums = hn::ShiftLeft<Codes::kOffsetBits>(lane_sums);
+  }
+#pragma GCC unroll 2
+  for (size_t v = 0; v < Codes::kVectors; ++v) {
+    sums = AddQuads(sums, codes[v], x[v]);
+  }
+  return sums;
+}
+
+// Which part of its group each lane of a step belongs to.
+template <class Codes>
+struct PartTable {
+  static constexpr size_t kSteps = Codes::kGroup / Codes::kSpan;
+  constexpr PartTable() : parts() {
+    for (size_t i = 0; i < kSteps; ++i) {
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        parts[i][lane] = static_cast<int32_t>(Codes::PartOf(i, lane));
+      }
+    }
+  }
+  alignas(64) int32_t parts[kSteps][kLanes];
+};
+template <class Codes>
+inline constexpr PartTable<Codes> kParts;
+
+// The parts' scales, each in all lanes of its part.
+template <class Codes>
+HWY_INLINE VF Spread(VF scales, size_t step) {
+  return hn::TableLookupLanes(
+      scales,
+      hn::IndicesFromVec(kF, hn::Load(kI32, kParts<Codes>.parts[step])));
+}
+
+// The products of one step: `n` values, all of it when kWhole.
+template <bool kWhole, class Codes>
+HWY_INLINE void AddStep(const Codes (&rows)[kInt8Rows], const Int8Row& x,
+                        size_t c, size_t step, size_t n,
+                        const VF (&scales)[kInt8Rows], VF (&sums)[kInt8Rows]) {
+  const size_t first = c + step * Codes::kSpan;
+  const auto* const codes = reinterpret_cast<const uint8_t*>(x.codes) + first;
+  VU8 xv[Codes::kVectors];
+#pragma GCC unroll 2
+  for (size_t v = 0; v < Codes::kVectors; ++v) {
+    xv[v] = hn::Load(kU8, codes + v * kStep);
+  }
+  const VI32 lane_sums =
+      hn::Load(kI32, x.lane_sums + first / Codes::kSpan * kLanes);
+#pragma GCC unroll 4
+  for (size_t r = 0; r < kInt8Rows; ++r) {
+    VU8 w[Codes::kVectors];
+    rows[r].template Step<kWhole>(step, n, w);
+    const VF products = hn::ConvertTo(kF, Products<Codes>(w, xv, lane_sums));
+    sums[r] = hn::MulAdd(products, Spread<Codes>(scales[r], step), sums[r]);
+  }
+}
+
+// The rows of the next call are asked for: they lie at a distance that the
+// processor does not see in time.
+HWY_INLINE void PrefetchToL2(const uint8_t* p, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
+  }
+}
+
+// sums[r] = row r . x for 4 rows; `next_rows` bytes behind them are the next.
+template <class Codes>
+HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
+                            size_t cols, size_t next_rows, float* sums) {
+  VF acc[kInt8Rows];
+  for (VF& sum : acc) sum = hn::Zero(kF);
+  for (size_t c = 0; c < cols; c += Codes::kGroup) {
+    const size_t n = HWY_MIN(Codes::kGroup, cols - c);
+    VF scales[kInt8Rows];
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kInt8Rows; ++r) {
+      rows[r].Begin(c, n);
+      PrefetchToL2(rows[r].group + next_rows, Codes::kGroupBytes);
+      scales[r] = hn::Mul(rows[r].Scales(), Load(Codes::XScales(x, c)));
+      if constexpr (Codes::kMins) {
+        acc[r] =
+            hn::Sub(acc[r], hn::Mul(rows[r].Mins(), Load(Codes::XSums(x, c))));
+      }
+    }
+    if (HWY_LIKELY(n == Codes::kGroup)) {
+#pragma GCC unroll 8
+      for (size_t i = 0; i < Codes::kGroup / Codes::kSpan; ++i) {
+        AddStep<true>(rows, x, c, i, Codes::kSpan, scales, acc);
+      }
+      continue;
+    }
+    const size_t steps = n / Codes::kSpan;
+    for (size_t i = 0; i < steps; ++i) {
+      AddStep<true>(rows, x, c, i, Codes::kSpan, scales, acc);
+    }
+    if (n % Codes::kSpan != 0) {
+      AddStep<false>(rows, x, c, steps, n % Codes::kSpan, scales, acc);
+    }
+  }
+  StoreSums4(acc[0], acc[1], acc[2], acc[3], sums);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,85 @@
+// y = x W^T with x rounded to int8: who rounds, and which rows each thread
+// computes.
+#include <algorithm>
+
+#include "base/ceil_div.h"
+#include "base/check.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/int8_rows.h"
+#include "ops/cpu/matmul_rows.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/scratch.h"
+
+namespace ecphory {
+
+namespace {
+
+Int8Kernel KernelOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kQ8_0: return Int8RowsQ8_0;
+    case WeightFormat::kMXFP4: return Int8RowsMXFP4;
+    case WeightFormat::kFp4Row32: return Int8RowsFp4Row32;
+    case WeightFormat::kQ4_K: return Int8RowsQ4_K;
+    case WeightFormat::kQ2_K: return Int8RowsQ2_K;
+    case WeightFormat::kIQ2_XXS: return Int8RowsIQ2_XXS;
+    default: return nullptr;
+  }
+}
+
+// Tokens whose rounded inputs are held at once, 3.5 MB at 5,120 values. The
+// weights are read again for the next ones.
+constexpr size_t kTokens = 256;
+
+}  // namespace
+
+void RoundRowsToInt8(WeightFormat format, const float* x, size_t x_stride,
+                     size_t cols, size_t rows, uint8_t* out, ThreadPool& pool) {
+  // Rounding a value takes about as long as 8 multiply-adds.
+  pool.ParallelFor(rows, GrainFor(8 * cols),
+                   [&](size_t begin, size_t end, size_t) {
+                     for (size_t r = begin; r < end; ++r) {
+                       RoundRowToInt8(format, x + r * x_stride, cols,
+                                      out + r * Int8RowBytes(cols));
+                     }
+                   });
+}
+
+void Int8MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
+                    size_t end) {
+  const Int8Kernel kernel = KernelOf(weight.format);
+  ECPHORY_DCHECK(kernel != nullptr);
+  kernel(weight, tokens, begin, end);
+}
+
+// By rows only: with few rows and many tokens some threads idle, and a product
+// that small does not gain from int8.
+void CpuInt8Matmul(const MatmulArgs& args, ThreadPool& pool) {
+  const Matrix& weight = args.weight;
+  const size_t y_stride = args.y_stride != 0 ? args.y_stride : weight.rows;
+  const size_t cols = weight.cols;
+  const size_t x_stride = args.x_stride != 0 ? args.x_stride : cols;
+  const size_t bytes = Int8RowBytes(cols);
+  struct Rounded;
+  uint8_t* x[kTokens];
+  float* y[kTokens];
+  for (size_t first = 0; first < args.tokens; first += kTokens) {
+    const size_t count = std::min(kTokens, args.tokens - first);
+    uint8_t* const rounded = ThreadScratch<Rounded, uint8_t>(count * bytes);
+    RoundRowsToInt8(weight.format, args.x + first * x_stride, x_stride, cols,
+                    count, rounded, pool);
+    for (size_t t = 0; t < count; ++t) {
+      x[t] = rounded + t * bytes;
+      y[t] = args.y + (first + t) * y_stride;
+    }
+    const size_t group_work = kMatmulRowBlock * cols * count;
+    pool.ParallelFor(
+        CeilDiv(weight.rows, kMatmulRowBlock), GrainFor(group_work),
+        [&](size_t begin, size_t end, size_t) {
+          Int8MatmulRows(weight, {.y = y, .tokens = count, .x8 = x},
+                         begin * kMatmulRowBlock,
+                         std::min(weight.rows, end * kMatmulRowBlock));
+        });
+  }
+}
+
+}  // namespace ecphory
