@@ -18,49 +18,71 @@ namespace HWY_NAMESPACE {
 // kStreams > 0 is a stream count known to the compiler, so that a vector of
 // each stream stays in registers; 0 takes `streams`.
 template <size_t kStreams, bool kRound>
-struct StreamMath {
-  explicit StreamMath(size_t n) : streams(kStreams != 0 ? kStreams : n) {}
+class StreamMath {
+  static constexpr size_t kMax = kStreams != 0 ? kStreams : kMaxStreams;
 
-  // A vector of every stream.
-  struct Vectors {
-    VF v[kStreams != 0 ? kStreams : kMaxStreams];
+ public:
+  static constexpr bool kRounds = kRound;
+
+  explicit StreamMath(size_t streams) : streams_(streams) {}
+  size_t streams() const { return kStreams != 0 ? kStreams : streams_; }
+
+  // A token's coefficients of expand, in every lane: of 32 registers 4 streams
+  // take 20.
+  struct Mix {
+    VF post[kMax];
+    VF comb[kMax * kMax];
   };
-
-  static HWY_INLINE VF Round(VF x) { return kRound ? RoundBf16(x) : x; }
-
-  // Vectors of streams `stride` values apart.
-  template <class Vector>
-  HWY_INLINE void Load(const Vector& vector, const float* h, size_t stride,
-                       Vectors& out) const {
-    for (size_t s = 0; s < streams; ++s) out.v[s] = vector.Load(h + s * stride);
-  }
-  template <class Vector>
-  HWY_INLINE void Store(const Vector& vector, const Vectors& in, size_t stride,
-                        float* h) const {
-    for (size_t s = 0; s < streams; ++s) vector.Store(in.v[s], h + s * stride);
+  HWY_INLINE Mix Broadcast(const float* post, const float* comb) const {
+    const size_t n = streams();
+    Mix mix;
+    for (size_t k = 0; k < n; ++k) mix.post[k] = hn::Set(kF, post[k]);
+    for (size_t i = 0; i < n * n; ++i) mix.comb[i] = hn::Set(kF, comb[i]);
+    return mix;
   }
 
-  HWY_INLINE VF Collapse(const Vectors& h, const float* pre) const {
-    VF sum = hn::Mul(hn::Set(kF, pre[0]), h.v[0]);
-    for (size_t s = 1; s < streams; ++s) {
-      sum = hn::MulAdd(hn::Set(kF, pre[s]), h.v[s], sum);
+  // A vector of every stream at `h`, `stride` values apart, expanded with one
+  // of y. store(k, v) takes those of the new streams.
+  template <class Vector, class Sink>
+  HWY_INLINE void Expand(const Vector& vector, const float* h, size_t stride,
+                         VF y, const Mix& mix, const Sink& store) const {
+    const size_t n = streams();
+    VF in[kMax];
+    for (size_t j = 0; j < n; ++j) in[j] = vector.Load(h + j * stride);
+    for (size_t k = 0; k < n; ++k) {
+      VF sum = hn::Mul(mix.post[k], y);
+      for (size_t j = 0; j < n; ++j) {
+        sum = hn::MulAdd(mix.comb[j * n + k], in[j], sum);
+      }
+      store(k, Round(sum));
+    }
+  }
+
+  template <class Vector>
+  HWY_INLINE VF Collapse(const Vector& vector, const float* h, size_t stride,
+                         const float* pre) const {
+    VF sum = hn::Mul(hn::Set(kF, pre[0]), vector.Load(h));
+    for (size_t s = 1; s < streams(); ++s) {
+      sum = hn::MulAdd(hn::Set(kF, pre[s]), vector.Load(h + s * stride), sum);
     }
     return Round(sum);
   }
 
-  HWY_INLINE void Expand(const Vectors& h, VF y, const float* post,
-                         const float* comb, Vectors& out) const {
-    for (size_t k = 0; k < streams; ++k) {
-      VF sum = hn::Mul(hn::Set(kF, post[k]), y);
-      for (size_t j = 0; j < streams; ++j) {
-        sum = hn::MulAdd(hn::Set(kF, comb[j * streams + k]), h.v[j], sum);
-      }
-      out.v[k] = Round(sum);
-    }
-  }
+ private:
+  static HWY_INLINE VF Round(VF x) { return kRound ? RoundBf16(x) : x; }
 
-  const size_t streams;
+  const size_t streams_;
 };
+
+// x = collapse(h, pre) for columns [begin, end) of one token of `dim` columns.
+template <class Math>
+HWY_INLINE void CollapseColumns(const Math& math, const float* h,
+                                const float* pre, size_t dim, size_t begin,
+                                size_t end, float* x) {
+  ForVectors(begin, end, [&](auto vector, size_t i) HWY_ATTR {
+    vector.Store(math.Collapse(vector, h + i, dim, pre), x + i);
+  });
+}
 
 // Calls body(StreamMath) with the shipped stream count as a constant.
 template <class Body>
@@ -70,15 +92,6 @@ HWY_INLINE void WithStreamMath(size_t streams, bool round, const Body& body) {
   }
   return round ? body(StreamMath<0, true>(streams))
                : body(StreamMath<0, false>(streams));
-}
-
-// Calls body(vector, i) for the vectors of values [begin, end), whole ones
-// first.
-template <class Body>
-HWY_INLINE void ForVectors(size_t begin, size_t end, const Body& body) {
-  size_t i = begin;
-  for (; i + kLanes <= end; i += kLanes) body(WholeVector(), i);
-  if (i < end) body(PartialVector{end - i}, i);
 }
 
 }  // namespace HWY_NAMESPACE

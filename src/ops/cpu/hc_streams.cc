@@ -18,34 +18,28 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // Columns [begin, end) of one token.
-void CollapseColumns(const HcCollapseArgs& args, size_t token, size_t begin,
-                     size_t end) {
-  const size_t dim = args.dim;
-  const float* const h = args.h + token * args.streams * dim;
-  const float* const pre = args.pre + token * args.streams;
-  float* const x = args.x + token * dim;
+void CollapsePiece(const HcCollapseArgs& args, size_t token, size_t begin,
+                   size_t end) {
   WithStreamMath(args.streams, args.round_bf16, [&](auto math) HWY_ATTR {
-    ForVectors(begin, end, [&](auto vector, size_t i) HWY_ATTR {
-      typename decltype(math)::Vectors in;
-      math.Load(vector, h + i, dim, in);
-      vector.Store(math.Collapse(in, pre), x + i);
-    });
+    CollapseColumns(math, args.h + token * args.streams * args.dim,
+                    args.pre + token * args.streams, args.dim, begin, end,
+                    args.x + token * args.dim);
   });
 }
 
-void ExpandColumns(const HcExpandArgs& args, size_t token, size_t begin,
-                   size_t end) {
+void ExpandPiece(const HcExpandArgs& args, size_t token, size_t begin,
+                 size_t end) {
   const size_t dim = args.dim;
   const float* const y = args.y + token * dim;
   const float* const post = args.post + token * args.streams;
   const float* const comb = args.comb + token * args.streams * args.streams;
   float* const h = args.h + token * args.streams * dim;
   WithStreamMath(args.streams, args.round_bf16, [&](auto math) HWY_ATTR {
+    const auto mix = math.Broadcast(post, comb);
     ForVectors(begin, end, [&](auto vector, size_t i) HWY_ATTR {
-      typename decltype(math)::Vectors in, out;
-      math.Load(vector, h + i, dim, in);
-      math.Expand(in, vector.Load(y + i), post, comb, out);
-      math.Store(vector, out, dim, h + i);
+      math.Expand(vector, h + i, dim, vector.Load(y + i), mix,
+                  [&](size_t k, VF v)
+                      HWY_ATTR { vector.Store(v, h + k * dim + i); });
     });
   });
 }
@@ -60,8 +54,8 @@ namespace ecphory {
 
 namespace {
 
-HWY_EXPORT(CollapseColumns);
-HWY_EXPORT(ExpandColumns);
+HWY_EXPORT(CollapsePiece);
+HWY_EXPORT(ExpandPiece);
 
 // A token is split among threads too, in pieces of so many columns: a whole
 // number of vectors and cache lines.
@@ -90,14 +84,14 @@ void ForColumns(size_t tokens, size_t dim, size_t streams_touched,
 void CpuHcCollapse(const HcCollapseArgs& args, ThreadPool& pool) {
   ForColumns(args.tokens, args.dim, args.streams + 1, pool,
              [&](size_t token, size_t begin, size_t end) {
-               HWY_DYNAMIC_DISPATCH(CollapseColumns)(args, token, begin, end);
+               HWY_DYNAMIC_DISPATCH(CollapsePiece)(args, token, begin, end);
              });
 }
 
 void CpuHcExpand(const HcExpandArgs& args, ThreadPool& pool) {
   ForColumns(args.tokens, args.dim, 2 * args.streams + 1, pool,
              [&](size_t token, size_t begin, size_t end) {
-               HWY_DYNAMIC_DISPATCH(ExpandColumns)(args, token, begin, end);
+               HWY_DYNAMIC_DISPATCH(ExpandPiece)(args, token, begin, end);
              });
 }
 

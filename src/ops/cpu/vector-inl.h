@@ -72,6 +72,15 @@ struct PartialVector {
   size_t n;
 };
 
+// Calls body(vector, i) for the vectors of values [begin, end), whole ones
+// first.
+template <class Body>
+HWY_INLINE void ForVectors(size_t begin, size_t end, const Body& body) {
+  size_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) body(WholeVector(), i);
+  if (i < end) body(PartialVector{end - i}, i);
+}
+
 // Adds the 128-bit blocks of v: lane i of the result is the sum of lanes i,
 // i + 4, ...
 #if HWY_TARGET != HWY_SCALAR
@@ -139,8 +148,8 @@ HWY_INLINE VF RoundBf16(VF x) {
   return hn::BitCast(kF, hn::And(chosen, hn::Set(du, 0xffff0000u)));
 }
 
-// sum x[i]^2 in an order that depends on n only.
-HWY_INLINE float SumSquares(const float* HWY_RESTRICT x, size_t n) {
+// sum x[i]^2 lane by lane, in an order that depends on n only.
+HWY_INLINE VF SumSquaresLanes(const float* HWY_RESTRICT x, size_t n) {
   VF sums[4] = {hn::Zero(kF), hn::Zero(kF), hn::Zero(kF), hn::Zero(kF)};
   size_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
@@ -157,7 +166,10 @@ HWY_INLINE float SumSquares(const float* HWY_RESTRICT x, size_t n) {
     const VF v = LoadPartial(x + i, n - i);
     sums[0] = hn::MulAdd(v, v, sums[0]);
   }
-  return Sum(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
+  return hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
+}
+HWY_INLINE float SumSquares(const float* x, size_t n) {
+  return Sum(SumSquaresLanes(x, n));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,7 +1,7 @@
-// Hyper-connection coefficients: fn . z, then sigmoids and Sinkhorn for kLanes
-// tokens at a time, one token a lane.
+// Hyper-connection coefficients: sigmoids and Sinkhorn for kLanes tokens at a
+// time, one token a lane.
 #include "base/highway_config.h"
-#define HWY_TARGET_INCLUDE "ops/cpu/hc_mix.cc"
+#define HWY_TARGET_INCLUDE "ops/cpu/hc_coefficients.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "hwy/highway.h"
 
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/hc_coefficients.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/vector-inl.h"
@@ -18,33 +19,34 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Up to kLanes tokens of `m` [tokens, width], normalised: z = m * rsqrt(mean
-// h^2
-// + eps), where a row of h holds `n` values.
+// Up to kLanes tokens' sums, normalised: z = sum * rsqrt(mean h^2 + eps), with
+// the mean over `n` values.
 class Logits {
  public:
-  Logits(const float* h, size_t n, float norm_eps, const float* m, size_t width,
+  Logits(const HcSums& sums, size_t outputs, size_t n, float norm_eps,
          size_t tokens)
-      : m_(m), width_(width), tokens_(tokens) {
+      : sums_(sums), tokens_(tokens) {
     float factors[kLanes] = {};
     for (size_t t = 0; t < tokens; ++t) {
-      const float mean = SumSquares(h + t * n, n) / static_cast<float>(n);
+      const float squares = sums.values[t * sums.stride + outputs];
+      const float mean = squares / static_cast<float>(n);
       factors[t] = 1.0f / std::sqrt(mean + norm_eps);
     }
     factors_ = Load(factors);
   }
 
-  // m[column] * scale + base, one token a lane; unused lanes hold `base`.
+  // z[column] * scale + base, one token a lane; unused lanes hold `base`.
   VF Get(size_t column, float scale, float base) const {
     float values[kLanes] = {};
-    for (size_t t = 0; t < tokens_; ++t) values[t] = m_[t * width_ + column];
+    for (size_t t = 0; t < tokens_; ++t) {
+      values[t] = sums_.values[t * sums_.stride + column];
+    }
     const VF normalised = hn::Mul(Load(values), factors_);
     return hn::MulAdd(normalised, hn::Set(kF, scale), hn::Set(kF, base));
   }
 
  private:
-  const float* m_;
-  size_t width_;
+  HcSums sums_;
   size_t tokens_;
   VF factors_;
 };
@@ -60,9 +62,10 @@ HWY_INLINE void Scatter(VF v, size_t tokens, size_t width, float* out) {
 HWY_INLINE void Normalise(VF* c, size_t stride, size_t streams, VF eps) {
   VF sum = c[0];
   for (size_t i = 1; i < streams; ++i) sum = hn::Add(sum, c[i * stride]);
-  sum = hn::Add(sum, eps);
+  // One division: 20 iterations of them are most of a lone token's time.
+  const VF factor = hn::Div(hn::Set(kF, 1.0f), hn::Add(sum, eps));
   for (size_t i = 0; i < streams; ++i) {
-    c[i * stride] = hn::Div(c[i * stride], sum);
+    c[i * stride] = hn::Mul(c[i * stride], factor);
   }
 }
 
@@ -95,13 +98,11 @@ HWY_INLINE void Sinkhorn(VF* comb, size_t streams, float hc_eps,
   }
 }
 
-void MixTokens(const HcSplitArgs& args, const float* m, size_t first,
+void MixTokens(const HcSplitArgs& args, const HcSums& sums, size_t first,
                size_t tokens) {
   const size_t streams = args.streams;
-  const size_t row = streams * args.dim;
-  const size_t width = (2 + streams) * streams;
-  const Logits logits(args.h + first * row, row, args.norm_eps,
-                      m + first * width, width, tokens);
+  const Logits logits(sums, (2 + streams) * streams, streams * args.dim,
+                      args.norm_eps, tokens);
   for (size_t s = 0; s < streams; ++s) {
     const VF pre =
         Sigmoid(logits.Get(s, args.scale[0], args.base[s]), args.sigmoid);
@@ -129,21 +130,25 @@ void MixTokens(const HcSplitArgs& args, const float* m, size_t first,
   }
 }
 
-void MixRange(const HcSplitArgs& args, const float* m, size_t begin,
-              size_t end) {
-  for (size_t t = begin; t < end; t += kLanes) {
-    MixTokens(args, m, t, std::min(kLanes, end - t));
+void Coefficients(const HcSplitArgs& args, const HcSums& sums, size_t first,
+                  size_t tokens) {
+  for (size_t t = 0; t < tokens; t += kLanes) {
+    MixTokens(args, {sums.values + t * sums.stride, sums.stride}, first + t,
+              std::min(kLanes, tokens - t));
   }
 }
 
-void HeadRange(const HcHeadArgs& args, const float* m, size_t begin,
-               size_t end) {
-  const size_t streams = args.streams;
-  const size_t row = streams * args.dim;
+// Completes the sums of tokens [begin, end) and turns them into `pre`.
+void HeadRange(const HcHeadArgs& args, float* sums, size_t begin, size_t end) {
+  const size_t streams = args.streams, row = streams * args.dim;
+  const size_t stride = streams + 1;
   for (size_t t = begin; t < end; t += kLanes) {
     const size_t tokens = std::min(kLanes, end - t);
-    const Logits logits(args.h + t * row, row, args.norm_eps, m + t * streams,
-                        streams, tokens);
+    for (size_t i = t; i < t + tokens; ++i) {
+      sums[i * stride + streams] = SumSquares(args.h + i * row, row);
+    }
+    const Logits logits({sums + t * stride, stride}, streams, row,
+                        args.norm_eps, tokens);
     for (size_t s = 0; s < streams; ++s) {
       const VF pre =
           Sigmoid(logits.Get(s, args.scale[0], args.base[s]), args.sigmoid);
@@ -162,68 +167,28 @@ HWY_AFTER_NAMESPACE();
 namespace ecphory {
 
 namespace {
-
-HWY_EXPORT(MixRange);
+HWY_EXPORT(Coefficients);
 HWY_EXPORT(HeadRange);
-
-// fn . concat(h) for every token, not yet normalised: the factor is per token
-// and commutes.
-const float* RawLogits(const Matrix& fn, const float* h, size_t tokens,
-                       ThreadPool& pool) {
-  struct Purpose;
-  float* const m = ThreadScratch<Purpose>(tokens * fn.rows);
-  CpuMatmul({.weight = fn, .x = h, .y = m, .tokens = tokens}, pool);
-  return m;
-}
-
 }  // namespace
 
-void CpuHcSplit(const HcSplitArgs& args, ThreadPool& pool) {
-  if (args.y != nullptr) {
-    CpuHcExpand({.y = args.y,
-                 .post = args.last_post,
-                 .comb = args.last_comb,
-                 .tokens = args.tokens,
-                 .streams = args.streams,
-                 .dim = args.dim,
-                 .round_bf16 = args.round_bf16,
-                 .h = args.h},
-                pool);
-  }
-  const auto collapse = [&](const float* pre) {
-    CpuHcCollapse({.h = args.h,
-                   .pre = pre,
-                   .tokens = args.tokens,
-                   .streams = args.streams,
-                   .dim = args.dim,
-                   .round_bf16 = args.round_bf16,
-                   .x = args.x},
-                  pool);
-  };
-  if (args.collapse_pre != nullptr) collapse(args.collapse_pre);
-  const float* const m = RawLogits(args.fn, args.h, args.tokens, pool);
-  pool.ParallelFor(args.tokens, GrainFor(args.streams * args.dim),
-                   [&](size_t begin, size_t end, size_t) {
-                     HWY_DYNAMIC_DISPATCH(MixRange)(args, m, begin, end);
-                   });
-  if (args.collapse_pre == nullptr) collapse(args.pre);
-  CpuRmsNorm({.x = args.x,
-              .weight = args.norm_weight,
-              .y = args.x,
-              .rows = args.tokens,
-              .dim = args.dim,
-              .eps = args.norm_eps},
-             pool);
-  if (args.round_bf16) {
-    CpuRoundBf16({.x = args.x, .count = args.tokens * args.dim}, pool);
-  }
+void HcCoefficients(const HcSplitArgs& args, const HcSums& sums, size_t first,
+                    size_t tokens) {
+  HWY_DYNAMIC_DISPATCH(Coefficients)(args, sums, first, tokens);
 }
 
 void CpuHcHead(const HcHeadArgs& args, ThreadPool& pool) {
-  const float* const m = RawLogits(args.fn, args.h, args.tokens, pool);
+  struct Purpose;
+  const size_t stride = args.streams + 1;
+  float* const sums = ThreadScratch<Purpose>(args.tokens * stride);
+  CpuMatmul({.weight = args.fn,
+             .x = args.h,
+             .y = sums,
+             .tokens = args.tokens,
+             .y_stride = stride},
+            pool);
   pool.ParallelFor(args.tokens, GrainFor(args.streams * args.dim),
                    [&](size_t begin, size_t end, size_t) {
-                     HWY_DYNAMIC_DISPATCH(HeadRange)(args, m, begin, end);
+                     HWY_DYNAMIC_DISPATCH(HeadRange)(args, sums, begin, end);
                    });
 }
 

@@ -1,0 +1,119 @@
+// Rows of a hyper-connection's fn times a few tokens, in registers; compiled
+// once per Highway target.
+#if defined(ECPHORY_OPS_CPU_HC_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ECPHORY_OPS_CPU_HC_TILE_INL_H_
+#undef ECPHORY_OPS_CPU_HC_TILE_INL_H_
+#else
+#define ECPHORY_OPS_CPU_HC_TILE_INL_H_
+#endif
+
+#include "ops/cpu/hc_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+
+static_assert(kHcChunk % kLanes == 0 && kHcSumLanes >= kLanes);
+
+// A tile keeps kHcRowTile x kTokenTile sums in registers, with a vector of each
+// token and one of fn: 24 + 4 + 1 of 32 registers, 12 + 2 + 1 of 16.
+#if HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64
+constexpr size_t kTokenTile = 4;
+#else
+constexpr size_t kTokenTile = 2;
+#endif
+
+// What is to be read next: a chunk of a token's streams, of its y and x.
+struct Ahead {
+  const float* h = nullptr;
+  size_t stride = 0;
+  const float* y = nullptr;
+  const float* x = nullptr;
+};
+
+// What becomes of the sums that a tile finds in memory.
+enum class TileSums {
+  kSet,      // overwritten
+  kAdd,      // the products are summed up first and then added
+  kContinue  // the products are added one by one
+};
+
+// A tile's share of a chunk: packed tokens, kHcChunk values from stream to
+// stream, times its rows, for streams [first, last).
+struct TileWork {
+  const float* packed = nullptr;
+  size_t token_stride = 0;
+  size_t first = 0, last = 0;
+  size_t vectors = 0;  // of a stream
+  TileSums mode = TileSums::kSet;
+  float* sums = nullptr;  // [token][kHcRowTile] vectors
+  size_t sums_stride = 0;
+  Ahead ahead;
+};
+
+template <size_t kTokens, class Rows>
+HWY_INLINE void MultiplyTile(const Rows& rows, const TileWork& work) {
+  VF acc[kTokens][kHcRowTile];
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kHcRowTile; ++r) {
+      const float* const p = work.sums + t * work.sums_stride + r * kHcSumLanes;
+      acc[t][r] = work.mode == TileSums::kContinue ? Load(p) : hn::Zero(kF);
+    }
+  }
+  for (size_t s = work.first; s < work.last; ++s) {
+    const float* const h = work.packed + s * kHcChunk;
+    const float* const next = work.ahead.h + s * work.ahead.stride;
+    for (size_t i = 0; i < work.vectors * kLanes; i += kLanes) {
+      PrefetchL2(next + i);
+      VF hv[kTokens];
+#pragma GCC unroll 8
+      for (size_t t = 0; t < kTokens; ++t) {
+        hv[t] = Load(h + t * work.token_stride + i);
+      }
+#pragma GCC unroll 8
+      for (size_t r = 0; r < kHcRowTile; ++r) {
+        const VF w = rows.Get(r, s, i);
+#pragma GCC unroll 8
+        for (size_t t = 0; t < kTokens; ++t) {
+          acc[t][r] = hn::MulAdd(w, hv[t], acc[t][r]);
+        }
+      }
+    }
+  }
+  for (size_t i = 0; i < work.vectors * kLanes; i += kLanes) {
+    PrefetchL2(work.ahead.y + i);
+    PrefetchL2(work.ahead.x + i);
+  }
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kHcRowTile; ++r) {
+      float* const p = work.sums + t * work.sums_stride + r * kHcSumLanes;
+      Store(
+          work.mode == TileSums::kAdd ? hn::Add(Load(p), acc[t][r]) : acc[t][r],
+          p);
+    }
+  }
+}
+
+// MultiplyTile for 1 <= tokens <= kTokenTile.
+template <class Rows>
+HWY_INLINE void MultiplyUpTo(size_t tokens, const Rows& rows,
+                             const TileWork& work) {
+  switch (tokens) {
+    case 1: return MultiplyTile<1>(rows, work);
+    case 2: return MultiplyTile<2>(rows, work);
+#if HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64
+    case 3: return MultiplyTile<3>(rows, work);
+    case 4: return MultiplyTile<4>(rows, work);
+#endif
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
