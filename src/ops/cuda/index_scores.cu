@@ -37,8 +37,9 @@ __device__ float Score(const IndexScoresArgs& a, size_t t, const uint8_t* row) {
     for (size_t i = kHeld * kWarp + lane; i < a.dim; i += kWarp) {
       sum = fmaf(Value(a, row, i), q[i], sum);
     }
-    total =
-        fmaf(fmaxf(WarpSum(sum), 0.0f), a.weights[t * a.heads + head], total);
+    const float dot = WarpSum(sum);
+    const float relu = dot < 0 ? 0.0f : dot;  // NaN stays NaN
+    total = fmaf(relu, a.weights[t * a.heads + head], total);
   }
   return total * (a.key_scale * a.head_scale);
 }
@@ -49,8 +50,12 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const size_t t = blockIdx.y;
   if (g >= a.groups) return;
   const bool visible = g < (a.first_position + t + 1) / a.ratio;
-  const float score = visible ? Score(a, t, a.key_rows + g * row_bytes)
-                              : -std::numeric_limits<float>::infinity();
+  const bool candidate =
+      a.mask == nullptr ||
+      a.mask[t * CeilDiv(a.groups, a.block_size) + g / a.block_size] != 0;
+  const float score = visible && candidate
+                          ? Score(a, t, a.key_rows + g * row_bytes)
+                          : -std::numeric_limits<float>::infinity();
   if (threadIdx.x % kWarp == 0) a.scores[t * a.groups + g] = score;
 }
 
