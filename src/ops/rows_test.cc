@@ -88,6 +88,88 @@ TEST_P(RowsTest, RoundIsEncodeThenDecode) {
   }
 }
 
+// Both operators against the codec, by bits.
+void CheckRow(const Ops& ops, RowFormat format, const std::vector<float>& x) {
+  const size_t dim = x.size();
+  GuardedArray<float> row(dim);
+  std::copy(x.begin(), x.end(), row.begin());
+  GuardedArray<uint8_t> expected(RowBytes(format, dim));
+  GuardedArray<uint8_t> stored(RowBytes(format, dim));
+  EncodeRow(format, x.data(), dim, expected.data());
+  std::vector<float> rounded(dim);
+  DecodeRow(format, expected.data(), dim, rounded.data());
+  ops.store_rows({.x = row.data(),
+                  .rows = 1,
+                  .dim = dim,
+                  .format = format,
+                  .cache = stored.data(),
+                  .first_row = 0,
+                  .capacity = 1},
+                 Pool(1));
+  EXPECT_TRUE(SameBits(expected, stored)) << RowFormatName(format);
+  ops.round_rows({.x = row.data(), .rows = 1, .dim = dim, .format = format},
+                 Pool(1));
+  for (size_t i = 0; i < dim; ++i) {
+    if (std::isnan(rounded[i]) && std::isnan(row[i])) continue;
+    ASSERT_EQ(F32Bits(rounded[i]), F32Bits(row[i]))
+        << RowFormatName(format) << " of " << x[i];
+  }
+}
+
+// Every value of the small formats, the midpoints between them, and what lies
+// next to those, under a scale of 1.
+TEST_P(RowsTest, EveryCodeAndMidpoint) {
+  std::vector<float> fp8, fp4;
+  for (int code = 0; code < 0x7e; ++code) {
+    const float value = E4M3ToF32(static_cast<uint8_t>(code));
+    fp8.push_back(value);
+    if (code < 0x7d) {
+      fp8.push_back((value + E4M3ToF32(static_cast<uint8_t>(code + 1))) / 2);
+    }
+  }
+  for (uint8_t code = 0; code < 8; ++code) {
+    fp4.push_back(E2M1ToF32(code));
+    if (code < 7) fp4.push_back((E2M1ToF32(code) + E2M1ToF32(code + 1)) / 2);
+  }
+  const auto check = [&](RowFormat format, const std::vector<float>& values,
+                         float largest) {
+    std::vector<float> x;
+    for (const float value : values) {
+      if (x.size() % 32 == 0) x.push_back(largest);
+      if (x.size() % 32 > 26) x.resize((x.size() + 31) / 32 * 32 + 1, largest);
+      for (const float near : {value, std::nextafter(value, 0.0f),
+                               std::nextafter(value, largest)}) {
+        x.push_back(near);
+        x.push_back(-near);
+      }
+    }
+    x.resize((x.size() + 31) / 32 * 32);
+    CheckRow(ops(), format, x);
+  };
+  check(RowFormat::kFp8Block32, fp8, 448);
+  check(RowFormat::kFp4Block32, fp4, 6);
+  check(RowFormat::kFp4Block16, fp4, 6);
+}
+
+TEST_P(RowsTest, EveryMagnitudeAndNoNumber) {
+  Random random(20);
+  const float kOdd[] = {std::numeric_limits<float>::quiet_NaN(),
+                        std::numeric_limits<float>::infinity(),
+                        -std::numeric_limits<float>::infinity()};
+  for (const RowFormat format : kRowFormats) {
+    for (int exponent = -149; exponent <= 127; ++exponent) {
+      std::vector<float> x(96);
+      for (float& value : x) value = std::ldexp(random.Signed(), exponent);
+      CheckRow(ops(), format, x);
+      if (exponent % 16 != 0) continue;
+      for (const float odd : kOdd) {
+        x[32 + random.Below(32)] = odd;
+        CheckRow(ops(), format, x);
+      }
+    }
+  }
+}
+
 // Blocks of 16 need no multiple of 32, and F32 rows no multiple at all.
 TEST_P(RowsTest, ShortRows) {
   Random random(18);

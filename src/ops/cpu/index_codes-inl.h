@@ -21,14 +21,13 @@
 #define ECPHORY_OPS_CPU_INDEX_CODES_INL_H_
 #endif
 
-#include <algorithm>
 #include <cmath>
 
 #include "ops/cpu/index_queries.h"
+#include "ops/cpu/row_encode-inl.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/vector-inl.h"
 #include "ops/indexer.h"
-#include "tensor/float_codec.h"
 
 // The targets that multiply unsigned with signed bytes in pairs or fours.
 #undef ECPHORY_INDEX_CODES
@@ -43,16 +42,12 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
-constexpr size_t kCodeBlock = 32;  // channels under one scale
 constexpr size_t kBlockSteps = 8;  // of four channels each
 constexpr int32_t kKeyOffset = 12;
 
 using D8 = hn::Repartition<uint8_t, DF>;
 using V8 = hn::Vec<D8>;
-using D32 = hn::RebindToSigned<DF>;
-using V32 = hn::Vec<D32>;
 constexpr D8 kD8;
-constexpr D32 kD32;
 
 // The channels of a block in the order of the steps: of each eight the even
 // ones, which are the low nibbles of four bytes, then the odd ones.
@@ -103,17 +98,6 @@ HWY_INLINE Dots StartOf(int32_t start) {
 
 // --- Queries ----------------------------------------------------------------
 
-// The largest magnitude of a block; at least infinity when it holds a NaN.
-HWY_INLINE float BlockMax(const float* x) {
-  V32 top = hn::Zero(kD32);
-  for (size_t i = 0; i < kCodeBlock; i += kLanes) {
-    // Magnitudes are ordered as their bits are, NaN above all.
-    top = hn::Max(top, hn::BitCast(kD32, hn::Abs(Load(x + i))));
-  }
-  return F32FromBits(
-      static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(kD32, top))));
-}
-
 // One block of a query: 32 codes, its accumulators' start and its scale.
 HWY_INLINE void EncodeBlock(const float* x, int8_t* codes, int32_t* start,
                             float* scale) {
@@ -121,8 +105,7 @@ HWY_INLINE void EncodeBlock(const float* x, int8_t* codes, int32_t* start,
   const bool finite = std::isfinite(top);
   // The scale that rounding chose, or half of it: codes then are twice as
   // large.
-  const uint8_t scale_code =
-      finite ? CeilPow2Code(std::max(top, 6 * 0x1p-126f) * (1.0f / 6)) : 1;
+  const uint8_t scale_code = finite ? Fp4ScaleCode(top) : 1;
   const VF twice = hn::Set(kF, 2 / E8M0ToF32(scale_code));
   alignas(64) int8_t in_order[kCodeBlock];
   V32 sum = hn::Zero(kD32);
