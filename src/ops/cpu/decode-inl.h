@@ -173,12 +173,12 @@ HWY_INLINE void DecodeE2M1Block(const uint8_t* p, float scale, VF* out) {
 }
 
 // 32 e2m1 codes at a time, times a scale: operator() calls sink(i, w) with w
-// the values at the places i ..., in the order that the target finds quickest.
-// With kInTable that is all low nibbles before the high ones, whatever kOrder
-// is.
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-// A vector holds what each of the 16 codes stands for, scaled; one permutation
-// looks up 16. It ignores the bits above a code.
+// the values at the places i ... of their order: for kHalves that of the
+// elements, for kPairs with kInTable that of LaneOrder::kEvenOdd.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+// A vector holds what each code stands for, scaled, and one permutation looks
+// up as many as it has lanes. It ignores the bits above a code. With 8 lanes
+// that is the magnitudes, and bit 3 of the code becomes the sign.
 template <NibbleOrder kOrder>
 class E2M1Decoder {
  public:
@@ -194,15 +194,37 @@ class E2M1Decoder {
   HWY_INLINE void operator()(const uint8_t* p, float scale,
                              const Sink& sink) const {
     const hn::Rebind<uint8_t, DF> d8;
-    const hn::RebindToUnsigned<DF> d32;
     const VF table = hn::Mul(values_, hn::Set(kF, scale));
-    const auto codes = hn::PromoteTo(d32, hn::LoadU(d8, p));
-    const auto high = hn::ShiftRight<4>(codes);
-    sink(0, VF{_mm512_permutexvar_ps(codes.raw, table.raw)});
-    sink(16, VF{_mm512_permutexvar_ps(high.raw, table.raw)});
+#pragma GCC unroll 2
+    for (size_t i = 0; i < 16; i += kLanes) {
+      const VU codes = hn::PromoteTo(kU32, hn::LoadU(d8, p + i));
+      const size_t place = kOrder == NibbleOrder::kPairs ? 2 * i : i;
+      sink(place, LookUp(table, codes));
+      if (kOrder == NibbleOrder::kPairs)
+        sink(place + kLanes, LookUp(table, hn::ShiftRight<4>(codes)));
+    }
+    if (kOrder == NibbleOrder::kPairs) return;
+#pragma GCC unroll 2
+    for (size_t i = 0; i < 16; i += kLanes) {
+      const VU codes = hn::PromoteTo(kU32, hn::LoadU(d8, p + i));
+      sink(16 + i, LookUp(table, hn::ShiftRight<4>(codes)));
+    }
   }
 
  private:
+  using DU32 = hn::RebindToUnsigned<DF>;
+  using VU = hn::Vec<DU32>;
+  static constexpr DU32 kU32{};
+  static HWY_INLINE VF LookUp(VF table, VU codes) {
+#if HWY_TARGET <= HWY_AVX3
+    return VF{_mm512_permutexvar_ps(codes.raw, table.raw)};
+#else
+    const VF magnitude{_mm256_permutevar8x32_ps(table.raw, codes.raw)};
+    const VU sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(kU32, 1u << 31));
+    return hn::Xor(magnitude, hn::BitCast(kF, sign));
+#endif
+  }
+
   VF values_;
 };
 #else
