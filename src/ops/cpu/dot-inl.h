@@ -20,13 +20,10 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kRowBlock = 4;  // what StoreSums4 reduces at once
 
-// 32 registers hold 24 accumulators, 4 rows and a vector; 16 hold 8, 4 and 1.
-// On x86 a better target has a smaller number: AVX3 and all above it.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
-constexpr size_t kVectorBlock = 6;
-#else
-constexpr size_t kVectorBlock = 2;
-#endif
+// 32 registers hold 24 accumulators, 4 rows and a vector; 16 hold 12, 3 vectors
+// and a row. On x86 a better target has a smaller number: AVX3 and all above.
+constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
+constexpr size_t kVectorBlock = kManyRegisters ? 6 : 3;
 
 // acc[v][r] += rows[r][i ...] * x[v][i ...], lane by lane.
 template <size_t kVectors, class Vector>
@@ -34,18 +31,36 @@ HWY_INLINE void AddProducts(const Vector& vector, size_t i,
                             const float* const* HWY_RESTRICT rows,
                             const float* const* HWY_RESTRICT x,
                             VF (&acc)[kVectors][kRowBlock]) {
-  const VF r0 = vector.Load(rows[0] + i);
-  const VF r1 = vector.Load(rows[1] + i);
-  const VF r2 = vector.Load(rows[2] + i);
-  const VF r3 = vector.Load(rows[3] + i);
+  if constexpr (kManyRegisters) {
+    const VF r0 = vector.Load(rows[0] + i);
+    const VF r1 = vector.Load(rows[1] + i);
+    const VF r2 = vector.Load(rows[2] + i);
+    const VF r3 = vector.Load(rows[3] + i);
 #pragma GCC unroll 8
-  for (size_t v = 0; v < kVectors; ++v) {
-    VF xv = vector.Load(x[v] + i);
-    KeepInRegister(xv);
-    acc[v][0] = hn::MulAdd(r0, xv, acc[v][0]);
-    acc[v][1] = hn::MulAdd(r1, xv, acc[v][1]);
-    acc[v][2] = hn::MulAdd(r2, xv, acc[v][2]);
-    acc[v][3] = hn::MulAdd(r3, xv, acc[v][3]);
+    for (size_t v = 0; v < kVectors; ++v) {
+      VF xv = vector.Load(x[v] + i);
+      KeepInRegister(xv);
+      acc[v][0] = hn::MulAdd(r0, xv, acc[v][0]);
+      acc[v][1] = hn::MulAdd(r1, xv, acc[v][1]);
+      acc[v][2] = hn::MulAdd(r2, xv, acc[v][2]);
+      acc[v][3] = hn::MulAdd(r3, xv, acc[v][3]);
+    }
+  } else {
+    VF xv[kVectors];
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      xv[v] = vector.Load(x[v] + i);
+      KeepInRegister(xv[v]);
+    }
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kRowBlock; ++r) {
+      VF row = vector.Load(rows[r] + i);
+      KeepInRegister(row);
+#pragma GCC unroll 8
+      for (size_t v = 0; v < kVectors; ++v) {
+        acc[v][r] = hn::MulAdd(row, xv[v], acc[v][r]);
+      }
+    }
   }
 }
 

@@ -45,6 +45,10 @@ void PackEvenOdd(const float* x, size_t n, uint16_t* out) {
   }
 }
 
+static_assert(
+    WeightDecoder<WeightFormat::kBF16>::kOrder == LaneOrder::kNatural &&
+    WeightDecoder<WeightFormat::kMXFP4>::kOrder == LaneOrder::kNatural &&
+    WeightDecoder<WeightFormat::kFp8Tile32>::kOrder == LaneOrder::kNatural);
 bool IsEvenOdd(WeightFormat format) {
   return format == WeightFormat::kFp4Row32 &&
          WeightDecoder<WeightFormat::kFp4Row32>::kOrder == LaneOrder::kEvenOdd;

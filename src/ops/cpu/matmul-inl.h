@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "base/ceil_div.h"
+#include "hwy/cache_control.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/matmul_rows.h"
@@ -29,13 +30,30 @@ namespace HWY_NAMESPACE {
 constexpr size_t kRowBlock = kMatmulRowBlock;  // what StoreSums4 reduces
 static_assert(kRowBlock == kRowsAtOnce);
 
+// The rows behind this one follow it in memory, and processors do not look
+// ahead past the end of a page: asks for the bytes that come a page later.
+template <class Decoder>
+HWY_INLINE void PrefetchAhead(const uint8_t* row, size_t block) {
+  constexpr size_t kAhead = 4096;
+  constexpr size_t kLine = 64;
+  constexpr size_t kStep = std::max<size_t>(1, kLine / Decoder::kBlockBytes);
+  if (block % kStep != 0) return;
+  const uint8_t* const next = row + kAhead + block * Decoder::kBlockBytes;
+#pragma GCC unroll 4
+  for (size_t i = 0; i < Decoder::kBlockBytes; i += kLine) {
+    hwy::Prefetch(next + i);
+  }
+}
+
 // Row `row` in its lane order, rows of any length.
 template <class Decoder>
 HWY_INLINE void UnpackRow(const Matrix& weight, size_t row, float* out) {
   if (WholeBlocks<Decoder>(weight.cols)) {
     Decoder decoder(weight, row);
+    const uint8_t* const bytes = RowData(weight, row);
     const size_t blocks = weight.cols / Decoder::kBlock;
     for (size_t b = 0; b < blocks; ++b) {
+      PrefetchAhead<Decoder>(bytes, b);
       DecodeBlock(decoder, b, StoreSink{out + b * Decoder::kBlock});
     }
     if (decoder.exact()) return;
