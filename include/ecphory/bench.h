@@ -12,6 +12,7 @@
 
 #include "ecphory/export.h"
 #include "ecphory/model.h"
+#include "ecphory/session.h"
 #include "ecphory/status.h"
 
 namespace ecphory {
@@ -72,7 +73,8 @@ struct BenchModel {
   std::string name;
   std::string backend;
   uint32_t threads = 0;
-  std::string engram_io;  // "" without Engram
+  std::string engram_io;    // "" without Engram
+  std::string activations;  // "f32", "bf16"
   double open_seconds = 0;
   double first_token_seconds = 0;  // opening, and a prompt of `prompt` tokens
   uint32_t prompt = 0;
@@ -90,6 +92,9 @@ struct BenchOptions {
   bool ops = true;
   std::string model;           // path; empty: none
   ModelOptions model_options;  // threads and backend count for `ops` as well
+  // Of the model's sessions; context, chunk and prefill are set for each
+  // figure.
+  SessionOptions session;
   std::string filter;    // of figures of `ops`: a part of the name; empty: all
   double seconds = 0.2;  // a figure, about
   uint32_t rounds = 7;   // a figure, in that time

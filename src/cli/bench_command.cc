@@ -38,6 +38,7 @@ constexpr uint32_t kMaxContext = 1u << 30;
 constexpr uint64_t kMaxWorkingSet = uint64_t{1024} << 30;
 
 struct BenchFlags {
+  ModelFlags model;
   BenchOptions options;
   float seconds = 0.2f;
   std::optional<uint64_t> working_set;
@@ -58,11 +59,13 @@ Status PrintNames(const BenchOptions& options) {
 
 Status RunBenchCommand(const BenchFlags& flags) {
   if (flags.list) return PrintNames(flags.options);
-  if (!flags.ops && flags.options.model.empty()) {
+  if (!flags.ops && flags.model.path.empty()) {
     return InvalidArgument("nothing to measure, expected --ops, -m or both");
   }
   BenchOptions options = flags.options;
   options.ops = flags.ops;
+  options.model = flags.model.path;
+  options.model_options = flags.model.options;
   options.seconds = flags.quick ? kQuickSeconds : flags.seconds;
   if (flags.quick) options.rounds = kQuickRounds;
   options.working_set = flags.working_set.value_or(0);
@@ -93,46 +96,57 @@ void AddContexts(CLI::App& app, BenchOptions* options) {
       ->type_name("N");
 }
 
+void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
+  BenchOptions& options = flags->options;
+  command.add_flag("--ops", flags->ops, "Operators at a model's shapes");
+  AddChoice<BenchSizes>(
+      command, "--sizes", &options.sizes,
+      {{"released", BenchSizes::kReleased}, {"mini", BenchSizes::kMini}},
+      "Whose shapes: the released model's, or the bundled one's (default: "
+      "released)");
+  AddText(command, "--filter", &options.filter, "TEXT",
+          "Only operators whose name holds this; --list shows the names");
+  command.add_flag("--list", flags->list, "Only print the operators' names");
+  AddChoice<BenchPages>(
+      command, "--pages", &options.pages,
+      {{"small", BenchPages::kSmall}, {"huge", BenchPages::kHuge}},
+      "Pages under weights and inputs (default: small, as a mapped file has)");
+  AddBytes(command, "--working-set", &flags->working_set, kMaxWorkingSet,
+           "Memory that weights rotate over (default: 256M, or four times the "
+           "last-level cache; 16M of mini)");
+}
+
+void AddPassFlags(CLI::App& command, BenchFlags* flags) {
+  BenchOptions& options = flags->options;
+  AddModelFlags(command, &flags->model);
+  AddChoice<Activations>(
+      command, "--activations", &options.session.activations,
+      {{"f32", Activations::kF32}, {"bf16", Activations::kBF16}},
+      "Activations of the model in fp32, or rounded where the release rounds "
+      "(default: f32)");
+  AddContexts(command, &options);
+  AddInteger(command, "--prompt", &options.prompt, 1, kMaxChunk,
+             "Tokens of the prompt (default: 512)");
+}
+
 }  // namespace
 
 void AddBenchCommand(CLI::App& app, Action* action) {
   auto flags = std::make_shared<BenchFlags>();
-  BenchOptions& options = flags->options;
   CLI::App* command = app.add_subcommand(
       "bench", "Measure operators and models against the machine's bounds");
   command->footer(kFooter);
-  command->add_flag("--ops", flags->ops, "Operators at a model's shapes");
-  AddText(*command, "-m,--model", &options.model, "MODEL",
-          "A .gguf file, or a directory with config.json and safetensors");
-  AddContexts(*command, &options);
-  AddInteger(*command, "--prompt", &options.prompt, 1, kMaxChunk,
-             "Tokens of the prompt (default: 512)");
-  AddText(*command, "--filter", &options.filter, "TEXT",
-          "Only operators whose name holds this; --list shows the names");
-  command->add_flag("--list", flags->list, "Only print the operators' names");
-  AddChoice<BenchSizes>(
-      *command, "--sizes", &options.sizes,
-      {{"released", BenchSizes::kReleased}, {"mini", BenchSizes::kMini}},
-      "Whose shapes: the released model's, or the bundled one's (default: "
-      "released)");
-  AddThreads(*command, &options.model_options.threads);
-  AddBackend(*command, &options.model_options.backend);
+  AddOpsFlags(*command, flags.get());
+  AddPassFlags(*command, flags.get());
   AddChoice<std::string>(*command, "--device", &flags->device, {{"cpu", "cpu"}},
                          "What computes (default: cpu)");
-  AddInteger(*command, "--repetitions", &options.rounds, 3, 1000,
+  AddInteger(*command, "--repetitions", &flags->options.rounds, 3, 1000,
              "Rounds a figure is the median of (default: 7)");
   AddReal(
       *command, "--seconds", &flags->seconds,
       [](float value) { return value > 0 && value <= 600; },
       "more than 0, up to 600", "A figure takes about (default: 0.2)");
-  AddChoice<BenchPages>(
-      *command, "--pages", &options.pages,
-      {{"small", BenchPages::kSmall}, {"huge", BenchPages::kHuge}},
-      "Pages under weights and streams (default: small, as a mapped file has)");
-  AddBytes(*command, "--working-set", &flags->working_set, kMaxWorkingSet,
-           "Memory that weights rotate over (default: 256M, or four times the "
-           "last-level cache; 16M of mini)");
-  AddText(*command, "--sgemm", &options.sgemm, "FILE",
+  AddText(*command, "--sgemm", &flags->options.sgemm, "FILE",
           "OpenBLAS or oneDNN to measure beside (default: the system's)");
   command->add_flag("--quick", flags->quick,
                     "A tenth of the time, to see that all runs");

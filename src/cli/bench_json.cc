@@ -47,6 +47,7 @@ Json ModelJson(const BenchModel& model) {
               {"backend", model.backend},
               {"threads", model.threads},
               {"engram_io", model.engram_io},
+              {"activations", model.activations},
               {"open_seconds", model.open_seconds},
               {"first_token_seconds", model.first_token_seconds},
               {"prompt", model.prompt},

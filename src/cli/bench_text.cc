@@ -70,10 +70,12 @@ std::string PartsText(const BenchPass& pass) {
 
 std::string ModelText(const BenchModel& model) {
   std::string text = Format(
-      "\n%s%s%s: %u threads, %s; opened in %s, first token of %u after %s\n",
+      "\n%s%s%s: %u threads, %s, activations %s; opened in %s, first token of "
+      "%u after %s\n",
       model.path.c_str(), model.name.empty() ? "" : ", ", model.name.c_str(),
-      model.threads, model.backend.c_str(), Time(model.open_seconds).c_str(),
-      model.prompt, Time(model.first_token_seconds).c_str());
+      model.threads, model.backend.c_str(), model.activations.c_str(),
+      Time(model.open_seconds).c_str(), model.prompt,
+      Time(model.first_token_seconds).c_str());
   text += FigureHead() + FigureText(model.prefill.figure);
   text += Format("    %.1f tokens/s",
                  model.prefill.tokens / model.prefill.figure.seconds.median);

@@ -147,24 +147,16 @@ void AddEngramFlags(CLI::App& app, ModelOptions* options) {
 
 }  // namespace
 
-void AddThreads(CLI::App& app, uint32_t* threads) {
-  AddInteger(app, "--threads", threads, 1, kMaxThreads,
-             "Threads to compute on (default: the processors available)");
-}
-
-void AddBackend(CLI::App& app, std::string* backend) {
-  AddChoice<std::string>(
-      app, "--backend", backend,
-      {{"auto", "auto"}, {"cpu", "cpu"}, {"ref", "ref"}},
-      "Operators: vectorised, or the plain reference (default: auto)");
-}
-
 void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {
   AddText(app, "-m,--model", &flags->path, "MODEL",
           "A .gguf file, or a directory with config.json and safetensors");
   if (!run_flags) return;
-  AddThreads(app, &flags->options.threads);
-  AddBackend(app, &flags->options.backend);
+  AddInteger(app, "--threads", &flags->options.threads, 1, kMaxThreads,
+             "Threads to compute on (default: the processors available)");
+  AddChoice<std::string>(
+      app, "--backend", &flags->options.backend,
+      {{"auto", "auto"}, {"cpu", "cpu"}, {"ref", "ref"}},
+      "Operators: vectorised, or the plain reference (default: auto)");
   AddEngramFlags(app, &flags->options);
 }
 

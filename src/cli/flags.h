@@ -42,9 +42,6 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& flag, T* value,
                        const std::map<std::string, T>& choices,
                        const std::string& help);
 
-void AddThreads(CLI::App& app, uint32_t* threads);
-void AddBackend(CLI::App& app, std::string* backend);
-
 // -m and how to run it. `run_flags`: also --threads, --backend and --engram-*.
 struct ModelFlags {
   std::string path;

@@ -24,32 +24,36 @@ class Turns {
   size_t next_ = 0;
 };
 
-// Sites as the forward pass runs them, without their sublayers. One instance
-// serves a token (its streams are 80 KB and stay in the cache, as they do
-// between layers); a prompt's instances are taken in turn.
-Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
+using Sites = std::vector<std::unique_ptr<HyperConnections>>;
+
+// One instance serves a token (its streams are 80 KB and stay in the cache, as
+// they do between layers); a prompt's instances are taken in turn.
+std::shared_ptr<Sites> MakeSites(CaseContext& context, size_t tokens) {
   const size_t H = context.sizes().streams, D = context.sizes().hidden;
-  const size_t mix_rows = (2 + H) * H;
-  constexpr size_t kInstances = 3;
-  using Sites = std::vector<std::unique_ptr<HyperConnections>>;
-  auto sites = std::make_shared<Sites>();
-  ECPHORY_ASSIGN_OR_RETURN(const auto weights,
-                           context.Weights(WeightFormat::kF32));
   const HyperConnections::Shape shape = {.streams = H,
                                          .dim = D,
                                          .norm_eps = kEps,
                                          .hc_eps = kEps,
                                          .sinkhorn_iters = 20};
-  for (size_t i = 0; i < (tokens > 1 ? kInstances : 1); ++i) {
+  auto sites = std::make_shared<Sites>();
+  for (size_t i = 0; i < (tokens > 1 ? 3 : 1); ++i) {
     sites->push_back(std::make_unique<HyperConnections>(
         shape, tokens, context.ops(), context.pool()));
     sites->back()->Begin(tokens);
     RandomBits bits(i);
     float* const h = sites->back()->streams();
-    for (size_t k = 0; k < tokens * H * D; ++k) {
-      h[k] = bits.Signed();
-    }
+    for (size_t k = 0; k < tokens * H * D; ++k) h[k] = bits.Signed();
   }
+  return sites;
+}
+
+// Sites as the forward pass runs them, without their sublayers.
+Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
+  const size_t H = context.sizes().streams, D = context.sizes().hidden;
+  const size_t mix_rows = (2 + H) * H;
+  ECPHORY_ASSIGN_OR_RETURN(const auto weights,
+                           context.Weights(WeightFormat::kF32));
+  const auto sites = MakeSites(context, tokens);
   PreparedCase prepared;
   const float y = 0;  // that there is one, is all that counts
   prepared.cost = CostOf(HcSplitArgs{.y = &y,

@@ -31,14 +31,18 @@ constexpr double kStepPatience = 10;
 constexpr size_t kPromptRounds = 3;
 constexpr size_t kProfiledSteps = 8;
 
-SessionOptions SessionFor(const ModelConfig& config, uint64_t context,
-                          uint32_t chunk) {
-  SessionOptions options;
+SessionOptions SessionFor(const BenchOptions& bench, const ModelConfig& config,
+                          uint64_t context, uint32_t chunk) {
+  SessionOptions options = bench.session;
   options.context =
       static_cast<uint32_t>(std::min<uint64_t>(config.max_positions, context));
   options.chunk = std::min(chunk, options.context);
   options.prefill = ecphory::Prefill::kFull;  // flops of a prompt are known
   return options;
+}
+
+const char* ActivationsName(Activations activations) {
+  return activations == Activations::kBF16 ? "bf16" : "f32";
 }
 
 // Tokens that a decode figure appends at most.
@@ -63,7 +67,8 @@ class ModelBench {
     const double start = Now();
     ECPHORY_ASSIGN_OR_RETURN(
         prompt_session_,
-        Session::Create(model_, SessionFor(config(), prompt(), prompt())));
+        Session::Create(model_,
+                        SessionFor(options_, config(), prompt(), prompt())));
     ECPHORY_RETURN_IF_ERROR(RunPrompt(1));
     *seconds = Now() - start;
     return {};
@@ -103,7 +108,8 @@ Result<BenchPass> ModelBench::Prefill() {
     seconds.push_back(Now() - start);
   }
   pass.figure.seconds = SpreadOf(seconds);
-  const SessionOptions session = SessionFor(config(), prompt(), prompt());
+  const SessionOptions session =
+      SessionFor(options_, config(), prompt(), prompt());
   ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
                            SequenceState::Create(config(), session));
   ECPHORY_RETURN_IF_ERROR(ProfilePasses(session, &state, prompt(), 1, &pass));
@@ -115,7 +121,8 @@ Result<BenchPass> ModelBench::Decode(uint64_t context) {
   pass.context = context;
   pass.tokens = 1;
   pass.figure.name = "decode/" + std::to_string(context);
-  const SessionOptions options = SessionFor(config(), context + kDecodeRoom, 1);
+  const SessionOptions options =
+      SessionFor(options_, config(), context + kDecodeRoom, 1);
   ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
                            FilledState(config(), options, context,
                                        forward_.hasher, *model_->impl().pool));
@@ -226,6 +233,7 @@ Result<BenchModel> MeasureModel(
   result.threads = model->threads();
   result.backend = model->backend();
   result.engram_io = model->engram_io().mode;
+  result.activations = ActivationsName(options.session.activations);
   ModelBench bench(options, model);
   result.prompt = bench.prompt();
   ECPHORY_RETURN_IF_ERROR(bench.FirstToken(&result.first_token_seconds));

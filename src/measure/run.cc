@@ -135,7 +135,11 @@ class Run {
       yardsticks_.HoldTo(cases[i].limits, options_.pages, &report->ops[i]);
     }
     const auto hold = [&](BenchPass* pass) {
-      yardsticks_.HoldTo({}, BenchPages::kSmall, &pass->figure);
+      Limits limits;
+      if (options_.session.activations == Activations::kBF16) {
+        limits.arithmetic = Arithmetic::kBF16;
+      }
+      yardsticks_.HoldTo(limits, BenchPages::kSmall, &pass->figure);
       const double rate = pass->figure.flops / pass->figure.seconds.median;
       const double sgemm = yardsticks_.Rate("sgemm");
       if (sgemm > 0) pass->of_sgemm = rate / sgemm;

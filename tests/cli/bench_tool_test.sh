@@ -104,7 +104,8 @@ with open(sys.argv[1], encoding="utf-8") as file:
     report = json.load(file)
 assert report["ops"] == [] and len(report["models"]) == 1
 model = report["models"][0]
-assert {"path", "name", "backend", "threads", "engram_io", "open_seconds",
+assert {"path", "name", "backend", "threads", "engram_io", "activations",
+        "open_seconds",
         "first_token_seconds", "prompt", "prefill", "decode"} == model.keys()
 assert model["prompt"] == 32 and model["prefill"]["tokens"] == 32
 assert [p["context"] for p in model["decode"]] == [0, 64]
