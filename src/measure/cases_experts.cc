@@ -96,8 +96,12 @@ void AddExpertCases(const Sizes& sizes, std::vector<OpCase>* cases) {
     if (!IsExpertFormat(sizes, format)) continue;
     for (const ExpertPass& pass : sizes.expert_passes) {
       Add(format, pass, kExactInput, cases);
-      const InputKind& other = pass.tokens == 1 ? kInt8Input : kBf16Input;
-      if (HasInput(format, other.input)) Add(format, pass, other, cases);
+      if (HasInput(format, kInt8Input.input)) {
+        Add(format, pass, kInt8Input, cases);
+      }
+      if (pass.tokens > 1 && HasInput(format, kBf16Input.input)) {
+        Add(format, pass, kBf16Input, cases);
+      }
     }
     if (format != WeightFormat::kFp4Row32) continue;
     for (const ExpertPass& pass : sizes.long_passes) {

@@ -77,7 +77,7 @@ void AddMatmulCases(const Sizes& sizes, std::vector<OpCase>* cases) {
         if (Fits(format, shape)) Add("matvec", format, shape, 1, input, cases);
       }
     }
-    for (const InputKind& input : {kExactInput, kBf16Input}) {
+    for (const InputKind& input : {kExactInput, kBf16Input, kInt8Input}) {
       if (!HasInput(format, input.input)) continue;
       for (const MatrixShape& shape : sizes.prompt_shapes) {
         if (!Fits(format, shape)) continue;

@@ -5,15 +5,15 @@
 namespace ecphory::measure {
 
 bool HasInput(WeightFormat format, MatmulInput input) {
-  switch (format) {
-    case WeightFormat::kF32:
-    case WeightFormat::kF16: return input == MatmulInput::kF32;
-    case WeightFormat::kBF16: return input != MatmulInput::kInt8;
-    case WeightFormat::kMXFP4:
-    case WeightFormat::kFp8Tile32:
-    case WeightFormat::kFp4Row32: return true;
-    default: return input != MatmulInput::kBF16;
+  switch (input) {
+    case MatmulInput::kF32: return true;
+    case MatmulInput::kInt8: return TakesInt8(format);
+    case MatmulInput::kBF16:
+      return format == WeightFormat::kBF16 || format == WeightFormat::kMXFP4 ||
+             format == WeightFormat::kFp8Tile32 ||
+             format == WeightFormat::kFp4Row32;
   }
+  return false;
 }
 
 Result<std::shared_ptr<WeightPool>> CaseContext::Weights(WeightFormat format) {

@@ -31,8 +31,8 @@ inline constexpr InputKind kInt8Input = {"_int8", MatmulInput::kInt8,
                                          Arithmetic::kNone};
 inline constexpr InputKind kBf16Input = {"_bf16", MatmulInput::kBF16,
                                          Arithmetic::kBF16};
-// Whether that can make a difference: int8 is for codes of few bits, bf16 for
-// formats all of whose values are bf16.
+// Whether that can make a difference: int8 is for codes that are integers, bf16
+// for formats all of whose values are bf16.
 bool HasInput(WeightFormat format, MatmulInput input);
 
 // What cases are prepared with. Weights of the format asked for last are kept,
