@@ -82,7 +82,8 @@ struct BenchModel {
   std::vector<BenchPass> decode;  // by context
 };
 
-// Pages under weights and activations of --ops.
+// Pages under weights and inputs of operators; a model is held to their
+// bandwidth, so it should be that of its own (kSmall: those of mapped files).
 enum class BenchPages : uint8_t { kSmall, kHuge };
 
 // Sizes of --ops: the released model's, or the bundled one's.

@@ -110,7 +110,8 @@ void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
   AddChoice<BenchPages>(
       command, "--pages", &options.pages,
       {{"small", BenchPages::kSmall}, {"huge", BenchPages::kHuge}},
-      "Pages under weights and inputs (default: small, as a mapped file has)");
+      "Pages under operators' weights and inputs, whose bandwidth a model is "
+      "held to as well (default: small, as a mapped file has)");
   AddBytes(command, "--working-set", &flags->working_set, kMaxWorkingSet,
            "Memory that weights rotate over (default: 256M, or four times the "
            "last-level cache; 16M of mini)");

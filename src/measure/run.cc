@@ -128,7 +128,6 @@ class Run {
     return {};
   }
 
-  // A model's weights lie in mapped files, whose pages are small.
   void HoldAll(const std::vector<OpCase>& cases, BenchReport* report) {
     report->yardsticks = yardsticks_.Report();
     for (size_t i = 0; i < cases.size(); ++i) {
@@ -139,7 +138,7 @@ class Run {
       if (options_.session.activations == Activations::kBF16) {
         limits.arithmetic = Arithmetic::kBF16;
       }
-      yardsticks_.HoldTo(limits, BenchPages::kSmall, &pass->figure);
+      yardsticks_.HoldTo(limits, options_.pages, &pass->figure);
       const double rate = pass->figure.flops / pass->figure.seconds.median;
       const double sgemm = yardsticks_.Rate("sgemm");
       if (sgemm > 0) pass->of_sgemm = rate / sgemm;
