@@ -19,6 +19,11 @@ namespace ecphory {
 enum class Activations : uint8_t {
   kF32,   // every activation fp32
   kBF16,  // rounded to bf16 at the boundaries the release rounds at
+  // kF32, but for the inputs of products with weights that are small integers
+  // times a scale (Q8_0, FP4, MXFP4, Q4_K, Q2_K, IQ2_XXS): rounded to int8 in
+  // blocks of 32, by `cpu` and `ref`. Fast, approximate. mHC and products with
+  // FP8, F16, BF16 and F32 weights stay as they are.
+  kInt8,
 };
 
 // Which index keys a ratio-2 source scores against between completed groups.

@@ -213,11 +213,7 @@ void AddInputFlags(CLI::App& command, LogitsFlags* flags) {
 
 void AddModeFlags(CLI::App& command, LogitsFlags* flags) {
   SessionOptions& session = flags->session;
-  AddChoice<Activations>(
-      command, "--activations", &session.activations,
-      {{"f32", Activations::kF32}, {"bf16", Activations::kBF16}},
-      "Activations in fp32, or rounded where the release rounds (default: "
-      "f32)");
+  AddActivationsFlag(command, &session.activations);
   command.add_flag("--no-state-rounding", flags->no_state_rounding,
                    "Keep caches and indexer in fp32");
   AddChoice<IndexKeys>(

@@ -67,4 +67,15 @@ void AddPrefillFlags(CLI::App& app, PrefillFlags* flags, bool first_pass) {
   app.add_flag("--full-prefill", flags->full, "The same as --prefill full");
 }
 
+void AddActivationsFlag(CLI::App& app, Activations* activations) {
+  AddChoice<Activations>(
+      app, "--activations", activations,
+      {{"f32", Activations::kF32},
+       {"bf16", Activations::kBF16},
+       {"int8", Activations::kInt8}},
+      "Activations in fp32, rounded to bf16 where the release rounds, or fp32 "
+      "with the inputs of products with 2-, 4- and 8-bit weights rounded to "
+      "int8: fast, approximate (default: f32)");
+}
+
 }  // namespace ecphory::cli

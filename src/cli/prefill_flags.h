@@ -21,6 +21,9 @@ struct PrefillFlags {
 // `first_pass`: --prefill also takes a number of tokens.
 void AddPrefillFlags(CLI::App& app, PrefillFlags* flags, bool first_pass);
 
+// --activations f32|bf16|int8.
+void AddActivationsFlag(CLI::App& app, Activations* activations);
+
 // "skip", "full", "replay".
 const char* PrefillName(Prefill prefill);
 

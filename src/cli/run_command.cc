@@ -163,6 +163,7 @@ void AddRunCommand(CLI::App& app, Action* action) {
              "Tokens the session holds (default: at most 4096)");
   AddInteger(*command, "--chunk", &flags->session.chunk, 1, kMaxChunk,
              "Prompt tokens per forward pass (default: 256)");
+  AddActivationsFlag(*command, &flags->session.activations);
   AddPrefillFlags(*command, &flags->prefill, /*first_pass=*/false);
   command->add_flag("--no-engram", flags->no_engram, "Shut every Engram gate");
   command->add_flag("--json", flags->json,

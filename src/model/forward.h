@@ -150,7 +150,8 @@ class Forward {
   const Ops& ops_;
   ThreadPool& pool_;
   const SessionOptions options_;
-  // What the inputs of projections are: in bf16 mode all have been rounded.
+  // What the inputs of projections are: in bf16 mode all have been rounded, in
+  // int8 mode the operators round them.
   const MatmulInput projected_;
   HyperConnections streams_;
 

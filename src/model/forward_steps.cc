@@ -30,6 +30,15 @@ HyperConnections::Shape StreamShape(const ModelConfig& config,
           .round_bf16 = options.activations == Activations::kBF16};
 }
 
+MatmulInput InputOf(Activations activations) {
+  switch (activations) {
+    case Activations::kF32: return MatmulInput::kF32;
+    case Activations::kBF16: return MatmulInput::kBF16;
+    case Activations::kInt8: return MatmulInput::kInt8;
+  }
+  return MatmulInput::kF32;
+}
+
 uint64_t MaxGroups(const ModelConfig& config, uint64_t context) {
   uint64_t groups = 0;
   for (uint32_t layer : config.kv_source_layer_ids) {
@@ -46,8 +55,7 @@ Forward::Forward(const ForwardModel& model, const SessionOptions& options)
       ops_(*model.ops),
       pool_(*model.pool),
       options_(options),
-      projected_(options.activations == Activations::kBF16 ? MatmulInput::kBF16
-                                                           : MatmulInput::kF32),
+      projected_(InputOf(options.activations)),
       streams_(StreamShape(config_, options), options.chunk, ops_, pool_) {
   const size_t T = options.chunk, d = config_.head_dim;
   positions_.resize(T);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
 #include <set>
 #include <span>
@@ -329,6 +330,29 @@ TEST_F(DamagedGguf, TypesWithoutAKernelAreRefusedWithThoseThatHaveOne) {
   ExpectHas(OpenError(edit),
             "'output.weight': found type Q4_0, expected F32, F16, BF16, Q8_0, "
             "MXFP4, Q4_K, Q2_K, IQ2_XXS, F8_E4M3 or I8 (packed FP4)");
+}
+
+// Of a stack of experts, the row of the stack.
+TEST_F(DamagedGguf, BrokenScalesInsideRowsAreRefusedWithTheirPlace) {
+  std::string path = Path("scale.gguf");
+  for (const auto& [name, row, at, value] :
+       {std::tuple("output.weight", 5u, 34 + 1, '\x7c'),
+        std::tuple("blk.2.ffn_gate_exps.weight", 70u, 17, '\xff')}) {
+    std::string damaged = bytes();
+    const TensorInfo* tensor = whole().index().Find(name);
+    ASSERT_NE(tensor, nullptr);
+    const uint64_t rows = tensor->values() / tensor->shape.back();
+    damaged[tensor->offset + tensor->bytes / rows * row +
+            static_cast<size_t>(at)] = value;
+    std::ofstream(path, std::ios::binary) << damaged;
+    const auto source = OpenModelSource(path);
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    const auto weights = LoadWeights(*source);
+    ASSERT_FALSE(weights.ok()) << name;
+    ExpectHas(weights.status().message(), std::string("tensor '") + name +
+                                              "': row " + std::to_string(row) +
+                                              " has an infinite or NaN scale");
+  }
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "model/stored_tensor.h"
 #include "model/tensor_slots.h"
 #include "model/weight_mapping.h"
+#include "tensor/scale_check.h"
 
 namespace ecphory {
 
@@ -17,6 +19,10 @@ namespace {
 // hold 17 GB of them, which would be most of the loading time: beyond this many
 // bytes (well under a second of reading) the rest stays unread.
 constexpr uint64_t kMaxScaleBytesChecked = 256ull << 20;
+
+// Scales inside rows are checked likewise, but reading them reads the tensor:
+// so many bytes of tensors (20 ms from the page cache), those of small models.
+constexpr uint64_t kMaxBlockBytesChecked = 64ull << 20;
 
 // A slot and where its parts are stored.
 struct FoundSlot {
@@ -98,7 +104,7 @@ class Binder {
     out->rows = stored.rows;
     out->cols = stored.cols;
     out->data = mapping_.Bytes(*stored.data) + stored.data_offset;
-    if (stored.scales == nullptr) return {};
+    if (stored.scales == nullptr) return CheckBlocks(stored, *out);
     out->scales = mapping_.Bytes(*stored.scales);
     return CheckScales(*stored.scales, out->scales);
   }
@@ -117,10 +123,31 @@ class Binder {
                    static_cast<unsigned long long>(at % cols));
   }
 
+  Status CheckBlocks(const StoredMatrix& stored, const Matrix& matrix) {
+    if (matrix.format == WeightFormat::kF32 ||
+        matrix.format == WeightFormat::kF16 ||
+        matrix.format == WeightFormat::kBF16) {
+      return {};
+    }
+    const uint64_t bytes = matrix.rows * matrix.row_bytes();
+    if (bytes > kMaxBlockBytesChecked - block_bytes_checked_) return {};
+    block_bytes_checked_ += bytes;
+    const std::optional<size_t> row = FirstRowWithBrokenScale(matrix);
+    if (!row) return {};
+    return Corrupt(
+        "%s: row %llu has an infinite or NaN scale, expected numbers; fetch "
+        "the "
+        "file again",
+        TensorLabel(source_, *stored.data).c_str(),
+        static_cast<unsigned long long>(
+            stored.data_offset / matrix.row_bytes() + *row));
+  }
+
   const ModelSource& source_;
   const WeightMapping& mapping_;
   uint64_t resident_bytes_ = 0;
   uint64_t scale_bytes_checked_ = 0;
+  uint64_t block_bytes_checked_ = 0;
 };
 
 // Without a bias of their own, image positions are routed like text.

@@ -71,7 +71,7 @@ expect 2 "-n,--max-tokens: '1e3', expected" run -n 1e3
 expect 2 "--seed: '18446744073709551616', expected" \
   run --seed 18446744073709551616
 expect 2 "--backend: 'gpu', expected auto\|cpu\|ref" run --backend gpu
-expect 2 "--activations: 'f16', expected bf16\|f32" logits --activations f16
+expect 2 "--activations: 'f16', expected bf16\|f32\|int8" logits --activations f16
 expect 2 "--index-keys: 'x', expected own\|vendor" logits --index-keys x
 expect 2 "--experts: 'q4', expected mxfp4\|q8_0" convert --experts q4
 expect 2 "--dump: 'x', expected a whole number" logits --dump x dir

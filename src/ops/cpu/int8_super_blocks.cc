@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 #include "ops/cpu/int8_kernel-inl.h"
 #if ECPHORY_INT8_VECTORS
+#include "ops/cpu/int8_iq2_xxs-inl.h"
 #include "ops/cpu/int8_super_codes-inl.h"
 #endif
 
