@@ -37,24 +37,25 @@ bool Same(float a, float b) {
 // Column by column, W e_c is column c of W, exactly: the other products are
 // zeros. Rows with a NaN or an infinity are not, and are NaN everywhere.
 void ExpectColumns(const Matrix& w, size_t tokens, const std::string& what) {
-  std::vector<float> expected(w.rows * kCols);
+  const size_t cols = w.cols;
+  std::vector<float> expected(w.rows * cols);
   std::vector<bool> finite(w.rows, true);
   for (size_t r = 0; r < w.rows; ++r) {
-    DequantizeRow(w, r, expected.data() + r * kCols);
-    for (size_t c = 0; c < kCols; ++c) {
-      finite[r] = finite[r] && std::isfinite(expected[r * kCols + c]);
+    DequantizeRow(w, r, expected.data() + r * cols);
+    for (size_t c = 0; c < cols; ++c) {
+      finite[r] = finite[r] && std::isfinite(expected[r * cols + c]);
     }
   }
   ThreadPool pool(1);
-  for (size_t c = 0; c < kCols; ++c) {
-    std::vector<float> x(tokens * kCols, 0.0f);
-    for (size_t t = 0; t < tokens; ++t) x[t * kCols + c] = 1;
+  for (size_t c = 0; c < cols; ++c) {
+    std::vector<float> x(tokens * cols, 0.0f);
+    for (size_t t = 0; t < tokens; ++t) x[t * cols + c] = 1;
     std::vector<float> y(tokens * w.rows);
     CpuOps().matmul(
         {.weight = w, .x = x.data(), .y = y.data(), .tokens = tokens}, pool);
     for (size_t i = 0; i < y.size(); ++i) {
       const size_t r = i % w.rows;
-      const float want = expected[r * kCols + c];
+      const float want = expected[r * cols + c];
       ASSERT_TRUE(finite[r] ? Same(y[i], want) : !std::isfinite(y[i]))
           << what << ", row " << r << ", column " << c << ", " << tokens
           << " tokens: " << y[i] << ", expected " << want;
@@ -139,6 +140,102 @@ TEST_P(DecodeTest, Q8WeightsEveryCodeAndOddScales) {
                  .cols = kCols,
                  .data = data.data()},
                 "q8_0");
+}
+
+// Zeros, subnormals, the largest, negative ones, an infinity and a NaN.
+constexpr uint16_t kOddHalves[] = {0x0000, 0x0001, 0x03ff, 0x0400, 0x3c00,
+                                   0x7bff, 0x8001, 0xbc00, 0x7c00, 0x7e00};
+
+// A row is one block of counted bytes, with an odd d, and where the format has
+// one an odd dmin.
+void ExpectSuperBlocks(WeightFormat format, size_t d_place, bool has_min) {
+  Matrix w{.format = format, .rows = 0, .cols = 256};
+  const size_t block = w.row_bytes();
+  std::vector<uint8_t> data;
+  for (const uint16_t d : kOddHalves) {
+    for (const uint16_t dmin : kOddHalves) {
+      // Few rows of what makes no difference.
+      if (!has_min && dmin != kOddHalves[0] && d != 0x3c00) continue;
+      data.resize((w.rows + 1) * block);
+      uint8_t* const row = data.data() + w.rows * block;
+      for (size_t i = 0; i < block; ++i) {
+        row[i] = static_cast<uint8_t>(i + w.rows * 29 + i / 8 * w.rows);
+      }
+      std::memcpy(row + d_place, &d, sizeof(d));
+      if (has_min) std::memcpy(row + d_place + 2, &dmin, sizeof(dmin));
+      ++w.rows;
+    }
+  }
+  w.data = data.data();
+  ExpectDecoded(w, WeightFormatName(format));
+}
+
+TEST_P(DecodeTest, SuperBlocksOddScales) {
+  ExpectSuperBlocks(WeightFormat::kQ4_K, 0, true);
+  ExpectSuperBlocks(WeightFormat::kQ2_K, 80, true);
+  ExpectSuperBlocks(WeightFormat::kIQ2_XXS, 0, false);
+}
+
+TEST_P(DecodeTest, Iq2xxsEveryEntrySignIndexAndScale) {
+  constexpr size_t kRows = 16;  // of 32 entries: the grid twice over
+  std::vector<uint8_t> data(kRows * 66);
+  for (size_t r = 0; r < kRows; ++r) {
+    uint8_t* const block = data.data() + r * 66;
+    const uint16_t one = 0x3c00;
+    std::memcpy(block, &one, sizeof(one));
+    for (size_t part = 0; part < 8; ++part) {
+      uint8_t* const p = block + 2 + 8 * part;
+      uint32_t word = static_cast<uint32_t>((r + 3 * part) % 16) << 28;
+      for (uint32_t k = 0; k < 4; ++k) {
+        const uint32_t entry = static_cast<uint32_t>(r * 32 + part * 4) + k;
+        p[k] = static_cast<uint8_t>(entry);
+        word |= (entry * 5 + k) % 128 << (7 * k);
+      }
+      std::memcpy(p + 4, &word, sizeof(word));
+    }
+  }
+  ExpectDecoded({.format = WeightFormat::kIQ2_XXS,
+                 .rows = kRows,
+                 .cols = 256,
+                 .data = data.data()},
+                "iq2_xxs");
+}
+
+// Wherever the code lies, its row alone is NaN, and the three decoded with it
+// keep their bits.
+TEST_P(DecodeTest, Fp8NanSpoilsItsRowAlone) {
+  std::vector<uint8_t> codes(8 * kCols, 0x38);  // 1
+  for (size_t i = 0; i < codes.size(); i += 3) codes[i] = 0xb9;
+  const std::vector<uint8_t> scales(kCols / 32, 127);
+  const std::vector<float> x(kCols, 0.3f);
+  const auto product = [&] {
+    std::vector<float> y(8);
+    ThreadPool pool(1);
+    CpuOps().matmul({.weight = {.format = WeightFormat::kFp8Tile32,
+                                .rows = 8,
+                                .cols = kCols,
+                                .data = codes.data(),
+                                .scales = scales.data()},
+                     .x = x.data(),
+                     .y = y.data(),
+                     .tokens = 1},
+                    pool);
+    return y;
+  };
+  const std::vector<float> without = product();
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const uint8_t code = codes[i];
+    codes[i] = i % 2 == 0 ? 0x7f : 0xff;
+    const std::vector<float> with = product();
+    codes[i] = code;
+    for (size_t r = 0; r < 8; ++r) {
+      if (r == i / kCols) {
+        EXPECT_TRUE(std::isnan(with[r])) << i;
+      } else {
+        EXPECT_EQ(without[r], with[r]) << i << ", row " << r;
+      }
+    }
+  }
 }
 
 TEST_P(DecodeTest, HalfWeightsEveryCode) {
