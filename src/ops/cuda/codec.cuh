@@ -49,7 +49,7 @@ __device__ inline float E2M1ToF32(uint8_t code) {
 
 // Nearest, ties to the even code, by counting the midpoints passed.
 __device__ inline uint8_t F32ToE2M1(float x) {
-  const float a = fabsf(x);
+  const float a = fminf(fabsf(x), 6.0f);  // NaN is 6, as in the definition
   const int code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) +
                    (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
   return static_cast<uint8_t>(code | (signbit(x) ? 8 : 0));

@@ -25,6 +25,11 @@ __device__ float BlockMax(float x, int lanes) {
   return nan ? __uint_as_float(0x7fc00000u) : amax;
 }
 
+// A NaN stays one.
+__device__ float ClampTo448(float x) {
+  return fabsf(x) > 448.0f ? copysignf(448.0f, x) : x;
+}
+
 struct Scale {
   uint8_t code;
   float value;
@@ -62,7 +67,7 @@ __device__ void EncodeValue(RowFormat format, float x, size_t dim, size_t i,
   const float scaled = __fdiv_rn(x, scale.value);
   if (format == RowFormat::kFp8Block32) {
     if (!valid) return;
-    row[i] = F32ToE4M3(fminf(fmaxf(scaled, -448.0f), 448.0f));
+    row[i] = F32ToE4M3(ClampTo448(scaled));
     if (i % 32 == 0) row[dim + i / 32] = scale.code;
     return;
   }
@@ -93,10 +98,9 @@ __global__ void RoundKernel(RoundRowsArgs args) {
   const Scale scale = ScaleOf(args.format, BlockMax(value, block));
   if (!valid) return;
   const float scaled = __fdiv_rn(value, scale.value);
-  const float code =
-      args.format == RowFormat::kFp8Block32
-          ? E4M3ToF32(F32ToE4M3(fminf(fmaxf(scaled, -448.0f), 448.0f)))
-          : E2M1ToF32(F32ToE2M1(scaled));
+  const float code = args.format == RowFormat::kFp8Block32
+                         ? E4M3ToF32(F32ToE4M3(ClampTo448(scaled)))
+                         : E2M1ToF32(F32ToE2M1(scaled));
   *x = code * scale.value;
 }
 
