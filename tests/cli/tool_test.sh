@@ -278,15 +278,22 @@ echo "== convert"
 expect 0 'wrote out.gguf' convert "$model" out.gguf
 expect 0 'gguf' info -m out.gguf
 expect 0 . run -m out.gguf -p hello -n 5 --temp 0
-cp out.gguf damaged.gguf
 "$tool" info -m out.gguf --tensors >tensors
-offset=$(sed -n 's/.*output\.weight .* offset \([0-9]*\),.*/\1/p' tensors |
-  head -n 1)
-head -c 34 /dev/zero | tr '\0' '\377' |
-  dd of=damaged.gguf bs=1 seek="$offset" conv=notrunc status=none
+# damage TENSOR BYTES: out.gguf with so many bytes 0xff at the tensor's start.
+damage() {
+  local offset
+  offset=$(sed -n "s/.*$1 .* offset \([0-9]*\),.*/\1/p" tensors | head -n 1)
+  cp out.gguf damaged.gguf
+  head -c "$2" /dev/zero | tr '\0' '\377' |
+    dd of=damaged.gguf bs=1 seek="$offset" conv=notrunc status=none
+}
+damage 'output\.weight' 34
+expect 4 "'output.weight': row 0 has an infinite or NaN scale" \
+  logits -m damaged.gguf --tokens $tokens -o nan.npy
+damage 'token_embd\.weight' 131072
 for which in --all --last; do
   expect 4 'logit of id 0 at token' \
-    logits -m damaged.gguf --tokens $tokens $which -o nan.npy
+    logits -m damaged.gguf --tokens 0,0,0 $which -o nan.npy
 done
 expect 4 'logit of token 0 is NaN' run -m damaged.gguf -p hello -n 5
 compgen -G 'nan.npy*' && fail "damaged logits were written"
