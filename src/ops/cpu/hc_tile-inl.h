@@ -7,6 +7,7 @@
 #define ECPHORY_OPS_CPU_HC_TILE_INL_H_
 #endif
 
+#include "ops/cpu/dot-inl.h"
 #include "ops/cpu/hc_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,16 +18,12 @@ static_assert(kHcChunk % kLanes == 0 && kHcSumLanes >= kLanes);
 
 // A tile keeps kHcRowTile x kTokenTile sums in registers, with a vector of each
 // token and one of fn: 24 + 4 + 1 of 32 registers, 12 + 2 + 1 of 16.
-#if HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64
-constexpr size_t kTokenTile = 4;
-#else
-constexpr size_t kTokenTile = 2;
-#endif
+constexpr size_t kTokenTile = kManyRegisters ? 4 : 2;
 
-// What is to be read next: a chunk of a token's streams, of its y and x.
+// What is to be read next: as many values of the streams as a tile multiplies,
+// and a chunk of y and of x.
 struct Ahead {
   const float* h = nullptr;
-  size_t stride = 0;
   const float* y = nullptr;
   const float* x = nullptr;
 };
@@ -64,7 +61,8 @@ HWY_INLINE void MultiplyTile(const Rows& rows, const TileWork& work) {
   }
   for (size_t s = work.first; s < work.last; ++s) {
     const float* const h = work.packed + s * kHcChunk;
-    const float* const next = work.ahead.h + s * work.ahead.stride;
+    const float* const next =
+        work.ahead.h + (s - work.first) * work.vectors * kLanes;
     for (size_t i = 0; i < work.vectors * kLanes; i += kLanes) {
       PrefetchL2(next + i);
       VF hv[kTokens];
@@ -105,10 +103,11 @@ HWY_INLINE void MultiplyUpTo(size_t tokens, const Rows& rows,
   switch (tokens) {
     case 1: return MultiplyTile<1>(rows, work);
     case 2: return MultiplyTile<2>(rows, work);
-#if HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64
-    case 3: return MultiplyTile<3>(rows, work);
-    case 4: return MultiplyTile<4>(rows, work);
-#endif
+    default: break;
+  }
+  if constexpr (kTokenTile > 2) {
+    if (tokens == 3) return MultiplyTile<3>(rows, work);
+    MultiplyTile<4>(rows, work);
   }
 }
 
