@@ -1,0 +1,50 @@
+// What the files of cuda_bench share: device memory with random values, timing
+// by graph replay, and the report.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "tensor/matrix.h"
+
+namespace ecphory {
+
+// Ends the program on an error.
+void Check(cudaError_t error);
+
+// Device memory; Floats are in [-scale, scale), Codes low + random & mask.
+void* Device(size_t bytes);
+float* Floats(size_t n, float scale = 1);
+uint8_t* Codes(size_t n, uint8_t low, uint8_t mask);
+Matrix RandomMatrix(WeightFormat format, size_t rows, size_t cols);
+// With its scales.
+double MatrixBytes(const Matrix& m);
+void Free(const Matrix& m);
+
+struct Bench {
+  cudaStream_t stream;
+  double copy = 0;  // bytes a second, read and written
+  std::string filter;
+  ThreadPool pool{1};
+
+  bool Wanted(const std::string& name) const {
+    return name.find(filter) != name.npos;
+  }
+  // `launches` queue one call on each buffer set; a graph of all of them is
+  // replayed. The median time of one call in seconds.
+  double Median(const std::vector<std::function<void()>>& launches) const;
+  // Prints it beside `bytes`, which one call must move.
+  void Report(const std::string& name, double bytes,
+              const std::vector<std::function<void()>>& launches);
+};
+
+void BenchStreams(Bench& bench);   // mHC and Engram
+void BenchProducts(Bench& bench);  // matrix products and experts
+
+}  // namespace ecphory

@@ -1,0 +1,122 @@
+// The mHC sites and the Engram gate.
+#include "cuda_bench.h"
+#include "ops/ops.h"
+
+namespace ecphory {
+namespace {
+
+constexpr size_t kHidden = 5120, kStreams = 4;
+
+// Streams of one chunk and what a site needs.
+struct Site {
+  explicit Site(size_t n)
+      : tokens(n),
+        h(Floats(n * kStreams * kHidden)),
+        y(Floats(n * kHidden)),
+        x(Floats(n * kHidden)),
+        fn(RandomMatrix(WeightFormat::kF32, 24, kStreams * kHidden)),
+        scale(Floats(3)),
+        base(Floats(24)),
+        norm(Floats(kHidden)),
+        pre(Floats(n * kStreams)),
+        next(Floats(n * kStreams)),
+        post(Floats(n * kStreams)),
+        comb(Floats(n * kStreams * kStreams, 0.2f)) {}
+  void Split(ThreadPool& pool, bool owed) const {
+    CudaOps().hc_split({.y = owed ? y : nullptr,
+                        .last_post = post,
+                        .last_comb = comb,
+                        .h = h,
+                        .fn = fn,
+                        .scale = scale,
+                        .base = base,
+                        .tokens = tokens,
+                        .streams = kStreams,
+                        .dim = kHidden,
+                        .norm_eps = 1e-20f,
+                        .hc_eps = 1e-6f,
+                        .sinkhorn_iters = 20,
+                        .collapse_pre = pre,
+                        .norm_weight = norm,
+                        .pre = next,
+                        .post = post,
+                        .comb = comb,
+                        .x = x},
+                       pool);
+  }
+  void Expand(ThreadPool& pool) const {
+    CudaOps().hc_expand({.y = y,
+                         .post = post,
+                         .comb = comb,
+                         .tokens = tokens,
+                         .streams = kStreams,
+                         .dim = kHidden,
+                         .h = h},
+                        pool);
+  }
+  size_t tokens;
+  float *h, *y, *x;
+  Matrix fn;
+  float *scale, *base, *norm, *pre, *next, *post, *comb;
+};
+
+void BenchSites(Bench& bench, size_t tokens) {
+  const std::string suffix = "/" + std::to_string(tokens);
+  if (!bench.Wanted("hc_split" + suffix) && !bench.Wanted("hc_expand" + suffix))
+    return;
+  const size_t sets = tokens < 64 ? 200 : 2;
+  std::vector<Site> sites;
+  for (size_t i = 0; i < sets; ++i) sites.emplace_back(tokens);
+  const double row = static_cast<double>(tokens * kHidden * 4);
+  const double fn = 24.0 * kStreams * kHidden * 4;
+  const auto each = [&](auto run) {
+    std::vector<std::function<void()>> launches;
+    for (const Site& site : sites) {
+      launches.push_back([&bench, &site, run] { run(site); });
+    }
+    return launches;
+  };
+  bench.Report("hc_split" + suffix, row * (kStreams + 1) + fn,
+               each([&](const Site& s) { s.Split(bench.pool, false); }));
+  bench.Report("hc_expand" + suffix, row * (2 * kStreams + 1),
+               each([&](const Site& s) { s.Expand(bench.pool); }));
+  bench.Report("hc_split with the owed expand" + suffix,
+               row * (2 * kStreams + 2) + fn,
+               each([&](const Site& s) { s.Split(bench.pool, true); }));
+}
+
+void BenchGate(Bench& bench, size_t tokens) {
+  const std::string name = "engram_gate/" + std::to_string(tokens);
+  if (!bench.Wanted(name)) return;
+  const size_t sets = tokens < 64 ? 200 : 2;
+  std::vector<std::function<void()>> launches;
+  float* const qw = Floats(kStreams * kHidden);
+  float* const kw = Floats(kStreams * kHidden);
+  for (size_t i = 0; i < sets; ++i) {
+    float* const kv = Floats(tokens * (kStreams + 1) * kHidden);
+    float* const h = Floats(tokens * kStreams * kHidden);
+    launches.push_back([=, &bench] {
+      CudaOps().engram_gate({.kv = kv,
+                             .q_weight = qw,
+                             .k_weight = kw,
+                             .tokens = tokens,
+                             .streams = kStreams,
+                             .dim = kHidden,
+                             .eps = 1e-20f,
+                             .h = h},
+                            bench.pool);
+    });
+  }
+  bench.Report(name,
+               static_cast<double>(tokens * (3 * kStreams + 1) * kHidden * 4),
+               launches);
+}
+
+}  // namespace
+
+void BenchStreams(Bench& bench) {
+  for (const size_t tokens : {1, 4096}) BenchSites(bench, tokens);
+  for (const size_t tokens : {1, 4096}) BenchGate(bench, tokens);
+}
+
+}  // namespace ecphory
