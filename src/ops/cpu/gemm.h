@@ -37,18 +37,21 @@ inline size_t PanelRows(size_t cols, size_t tokens) {
                     kMaxRows);
 }
 
-inline constexpr size_t kMaxTokenBlock = 512;
+// Tokens of the widest kernel.
+inline constexpr size_t kTokenStep = 6;
+
+inline constexpr size_t kMaxTokenBlock = 86 * kTokenStep;  // 516
 
 // How many of `tokens` share one unpacking of the weights. Unpacking costs
 // about as much as 4 tokens' multiply-adds, so 100 tokens make it noise; their
 // inputs are read once a panel, out of L3 if they are not much more than 4 MB.
 inline size_t TokenBlock(size_t tokens, size_t cols) {
   constexpr size_t kBlockFloats = 1 << 20;
-  constexpr size_t kStep = 6;  // of the widest kernel
   const size_t limit =
       std::clamp<size_t>(kBlockFloats / cols, 96, kMaxTokenBlock);
   const size_t blocks = std::max<size_t>(1, CeilDiv(tokens, limit));
-  return CeilDiv(CeilDiv(tokens, blocks), kStep) * kStep;
+  // Up to a multiple, of which kMaxTokenBlock is one.
+  return CeilDiv(CeilDiv(tokens, blocks), kTokenStep) * kTokenStep;
 }
 
 // y[t][row] = row . x[t] for the panel's rows. The sum is formed in DotBlock's
