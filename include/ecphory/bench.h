@@ -74,7 +74,7 @@ struct BenchModel {
   std::string backend;
   uint32_t threads = 0;
   std::string engram_io;    // "" without Engram
-  std::string activations;  // "f32", "bf16"
+  std::string activations;  // "f32", "bf16", "int8"
   double open_seconds = 0;
   double first_token_seconds = 0;  // opening, and a prompt of `prompt` tokens
   uint32_t prompt = 0;

@@ -7,6 +7,7 @@
 #include "flags.h"
 #include "interrupt.h"
 #include "output.h"
+#include "prefill_flags.h"
 #include "progress.h"
 
 namespace ecphory::cli {
@@ -49,16 +50,20 @@ struct BenchFlags {
   bool json = false;
 };
 
-Status PrintNames(const BenchOptions& options) {
+Status PrintNames(const BenchFlags& flags) {
+  std::vector<std::string> names;
   std::string lines;
-  for (const std::string& name : BenchFigures(options.sizes)) {
-    if (name.find(options.filter) != std::string::npos) lines += name + "\n";
+  for (const std::string& name : BenchFigures(flags.options.sizes)) {
+    if (name.find(flags.options.filter) == std::string::npos) continue;
+    names.push_back(name);
+    lines += name + "\n";
   }
+  if (flags.json) return PrintJson(BenchNamesJson(names));
   return Print(lines);
 }
 
 Status RunBenchCommand(const BenchFlags& flags) {
-  if (flags.list) return PrintNames(flags.options);
+  if (flags.list) return PrintNames(flags);
   if (!flags.ops && flags.model.path.empty()) {
     return InvalidArgument("nothing to measure, expected --ops, -m or both");
   }
@@ -120,11 +125,7 @@ void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
 void AddPassFlags(CLI::App& command, BenchFlags* flags) {
   BenchOptions& options = flags->options;
   AddModelFlags(command, &flags->model);
-  AddChoice<Activations>(
-      command, "--activations", &options.session.activations,
-      {{"f32", Activations::kF32}, {"bf16", Activations::kBF16}},
-      "Activations of the model in fp32, or rounded where the release rounds "
-      "(default: f32)");
+  AddActivationsFlag(command, &options.session.activations);
   AddContexts(command, &options);
   AddInteger(command, "--prompt", &options.prompt, 1, kMaxChunk,
              "Tokens of the prompt (default: 512)");

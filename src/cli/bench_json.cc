@@ -93,4 +93,8 @@ Json BenchJson(const BenchReport& report) {
               {"notes", report.notes}};
 }
 
+Json BenchNamesJson(const std::vector<std::string>& names) {
+  return Json{{"version", kVersion}, {"names", names}};
+}
+
 }  // namespace ecphory::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ecphory/bench.h"
 #include "output.h"
@@ -11,5 +12,7 @@ namespace ecphory::cli {
 std::string BenchText(const BenchReport& report);
 // Keys: docs/bench.md.
 Json BenchJson(const BenchReport& report);
+// Of --list.
+Json BenchNamesJson(const std::vector<std::string>& names);
 
 }  // namespace ecphory::cli

@@ -42,7 +42,12 @@ SessionOptions SessionFor(const BenchOptions& bench, const ModelConfig& config,
 }
 
 const char* ActivationsName(Activations activations) {
-  return activations == Activations::kBF16 ? "bf16" : "f32";
+  switch (activations) {
+    case Activations::kF32: return "f32";
+    case Activations::kBF16: return "bf16";
+    case Activations::kInt8: return "int8";
+  }
+  return "unknown";
 }
 
 // Tokens that a decode figure appends at most.

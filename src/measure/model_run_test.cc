@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace ecphory::measure {
 namespace {
 
@@ -70,6 +72,40 @@ TEST(ModelRun, AMissingModelIsNamed) {
       options, [](const std::string&) { return Status(); }, &notes);
   ASSERT_FALSE(model.ok());
   EXPECT_NE(model.status().message().find("nosuch.gguf"), std::string::npos);
+}
+
+// Not after minutes of operators.
+TEST(ModelRun, AModelThatCannotBeOpenedIsRefusedBeforeAnythingIsMeasured) {
+  BenchOptions options = Options();
+  options.ops = true;
+  for (const char* model : {"nosuch.gguf", ECPHORY_TEST_DATA "/golden"}) {
+    options.model = model;
+    size_t calls = 0;
+    options.progress = [&](const std::string&, uint64_t, uint64_t) {
+      ++calls;
+      return false;
+    };
+    const auto report = RunBench(options);
+    ASSERT_FALSE(report.ok());
+    EXPECT_NE(report.status().message().find(model), std::string::npos)
+        << report.status().ToString();
+    EXPECT_EQ(calls, 0u);
+  }
+}
+
+TEST(ModelRun, SaysWhichActivations) {
+  for (const auto& [activations, name] : {std::pair{Activations::kF32, "f32"},
+                                          {Activations::kBF16, "bf16"},
+                                          {Activations::kInt8, "int8"}}) {
+    BenchOptions options = Options();
+    options.contexts = {};
+    options.session.activations = activations;
+    std::vector<std::string> notes;
+    const auto model = MeasureModel(
+        options, [](const std::string&) { return Status(); }, &notes);
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    EXPECT_EQ(model->activations, name);
+  }
 }
 
 }  // namespace

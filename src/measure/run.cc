@@ -12,6 +12,7 @@
 #include "measure/op_case.h"
 #include "measure/spread.h"
 #include "measure/yardsticks.h"
+#include "model/source.h"
 #include "trace/conditions.h"
 
 namespace ecphory {
@@ -68,6 +69,23 @@ std::vector<OpCase> ChosenCases(const BenchOptions& options) {
     chosen.push_back(std::move(op));
   }
   return chosen;
+}
+
+// Of a model's products.
+Arithmetic ArithmeticOf(const BenchOptions& options) {
+  switch (options.session.activations) {
+    case Activations::kF32: return Arithmetic::kF32;
+    case Activations::kBF16: return Arithmetic::kBF16;
+    case Activations::kInt8: return Arithmetic::kNone;
+  }
+  return Arithmetic::kNone;
+}
+
+// Before minutes of other figures: whether the model's files are there and say
+// what they must. Reads headers only.
+Status CheckModel(const BenchOptions& options) {
+  if (options.model.empty()) return {};
+  return OpenModelSource(options.model).status();
 }
 
 class Run {
@@ -134,11 +152,8 @@ class Run {
       yardsticks_.HoldTo(cases[i].limits, options_.pages, &report->ops[i]);
     }
     const auto hold = [&](BenchPass* pass) {
-      Limits limits;
-      if (options_.session.activations == Activations::kBF16) {
-        limits.arithmetic = Arithmetic::kBF16;
-      }
-      yardsticks_.HoldTo(limits, options_.pages, &pass->figure);
+      yardsticks_.HoldTo({.arithmetic = ArithmeticOf(options_)}, options_.pages,
+                         &pass->figure);
       const double rate = pass->figure.flops / pass->figure.seconds.median;
       const double sgemm = yardsticks_.Rate("sgemm");
       if (sgemm > 0) pass->of_sgemm = rate / sgemm;
@@ -202,6 +217,7 @@ Result<BenchReport> RunBench(const BenchOptions& asked) {
     return InvalidArgument("no figure's name holds %s",
                            Quoted(options.filter).c_str());
   }
+  ECPHORY_RETURN_IF_ERROR(measure::CheckModel(options));
   ECPHORY_ASSIGN_OR_RETURN(const std::unique_ptr<ThreadPool> pool,
                            ThreadPool::Create(measure::ThreadsOf(options)));
   BenchReport report;

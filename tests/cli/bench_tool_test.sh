@@ -44,6 +44,8 @@ expect 2 "--context: 'x', expected a whole number" -m "$model" --context 1,x
 expect 2 "--prompt: '0', expected a whole number from 1" -m "$model" --prompt 0
 expect 3 'sgemm: /nosuch.so: ' --ops --filter pool/awake --sgemm /nosuch.so
 expect 3 'nosuch.gguf' -m nosuch.gguf --quick
+expect 2 "--activations: 'f16', expected bf16\|f32\|int8" \
+  -m "$model" --activations f16
 
 echo "== names"
 expect 0 '^matvec/Q8_0/32768x1280$' --list
@@ -51,6 +53,13 @@ expect 0 '^pool/asleep$' --list --filter pool
 grep -q matvec out && fail "--list does not filter"
 
 expect 0 '^matvec/F16/8192x288$' --list --sizes mini
+
+expect 0 '"matvec/Q8_0/32768x1280"' --list --json
+if command -v python3 >/dev/null; then
+  python3 -c 'import json, sys
+assert json.load(open(sys.argv[1]))["version"] == 1' out ||
+    fail "--list --json is no JSON"
+fi
 
 echo "== a figure in words and as JSON"
 expect 0 'matvec/Q8_0/5120x1280 .* read' \
@@ -123,6 +132,11 @@ for one in [model["prefill"], *model["decode"]]:
         assert {"name", "seconds", "share", "calls"} == part.keys()
 PYTHON
 fi
+
+"$tool" bench -m "$model" --quick --context 8 --prompt 32 --json \
+  --activations int8 >out 2>err || fail "--activations int8: $(cat err)"
+grep -q '"activations": "int8"' out || fail "says other activations: $(cat out)"
+grep -q '"bound": "fma"' out && fail "int8 products are held to fma"
 
 echo "== Ctrl-C"
 "$tool" bench --ops >out 2>err &
