@@ -30,4 +30,32 @@ inline const CodeTables& GetCodeTables() {
   return tables;
 }
 
+// The magnitudes of e4m3 codes as bf16, byte by byte, for look-ups by 7 bits;
+// and where in 64 codes each byte of a look-up comes from, so that unpacking
+// bytes to pairs of bf16 within 128 bits leaves the halves of the lanes as
+// vectors in order: lane l of the k-th pair holds codes 32 k + l and, above it,
+// 32 k + 16 + l.
+struct E4M3Bytes {
+  alignas(64) uint8_t high[128];
+  alignas(64) uint8_t low[128];
+  alignas(64) uint8_t places[64];
+
+  E4M3Bytes() {
+    for (size_t code = 0; code < 128; ++code) {
+      const uint16_t bits = F32ToBF16(E4M3ToF32(static_cast<uint8_t>(code)));
+      high[code] = static_cast<uint8_t>(bits >> 8 & 0x7f);
+      low[code] = static_cast<uint8_t>(bits & 0xff);
+    }
+    for (size_t i = 0; i < 64; ++i) {
+      const size_t lane = i / 16 * 4 + i % 8 / 2;
+      places[i] = static_cast<uint8_t>(i % 16 / 8 * 32 + i % 2 * 16 + lane);
+    }
+  }
+};
+
+inline const E4M3Bytes& GetE4M3Bytes() {
+  static const E4M3Bytes bytes;
+  return bytes;
+}
+
 }  // namespace ecphory

@@ -8,6 +8,7 @@
 #define ECPHORY_OPS_CPU_DECODE_INL_H_
 #endif
 
+#include "ops/cpu/code_tables.h"
 #include "ops/cpu/vector-inl.h"
 #include "tensor/float_codec.h"
 
@@ -172,29 +173,99 @@ HWY_INLINE void DecodeE2M1Block(const uint8_t* p, float scale, VF* out) {
   }
 }
 
-// 32 e2m1 codes at a time, times a scale: operator() calls sink(i, w) with w
-// the values at the places i ... of their order: for kHalves that of the
-// elements, for kPairs with kInTable that of LaneOrder::kEvenOdd.
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+// 32 e2m1 codes at a time, times the scale of an e8m0 code: operator() calls
+// sink(i, w) with w the values at the places i ... of the decoder's order.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 // A vector holds what each code stands for, scaled, and one permutation looks
-// up as many as it has lanes. It ignores the bits above a code. With 8 lanes
-// that is the magnitudes, and bit 3 of the code becomes the sign.
+// up as many as it has lanes. It ignores the bits above a code. The codes of
+// eight bytes are loaded into every pair of lanes and shifted into place, which
+// leaves the units that permute to the look-ups (17 % faster on Zen 4 than
+// widening bytes to lanes).
 template <NibbleOrder kOrder>
 class E2M1Decoder {
  public:
-  static constexpr bool kInTable = true;
-  HWY_INLINE E2M1Decoder() {
+  // The element in each lane of the two vectors.
+  struct Places {
+    constexpr Places() : element() {
+      for (int i = 0; i < 32; ++i) {
+        const int nibble = Nibble(i % 16 / 2);
+        const int byte = i / 16 * 8 + i % 2 * 4 + nibble / 2;
+        element[i] = kOrder == NibbleOrder::kPairs ? 2 * byte + nibble % 2
+                                                   : nibble % 2 * 16 + byte;
+      }
+    }
+    // Of a lane's four bytes, for the pairs of lanes in turn.
+    static constexpr int Nibble(int pair) {
+      return kOrder == NibbleOrder::kPairs ? pair : pair % 4 * 2 + pair / 4;
+    }
+    alignas(64) int32_t element[32];
+  };
+  static constexpr Places kPlaces{};
+
+  HWY_INLINE E2M1Decoder() : e8m0_(GetCodeTables().e8m0.data()) {
     alignas(64) static constexpr float kValues[16] = {
         0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
         -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+    alignas(64) int32_t shifts[16];
+    for (int i = 0; i < 16; ++i) shifts[i] = 4 * Places::Nibble(i / 2);
+    shifts_ = _mm512_load_si512(shifts);
+    values_ = hn::Load(kF, kValues);
+    unscaled_ = _mm512_sub_epi32(_mm512_castps_si512(values_.raw),
+                                 _mm512_set1_epi32(0x3f800000));  // 1.0
+    // Where the compiler sees that they are constants it loads them each time.
+    asm("" : "+v"(shifts_), "+v"(unscaled_));
+  }
+  template <class Sink>
+  HWY_INLINE void operator()(const uint8_t* p, uint8_t scale,
+                             const Sink& sink) const {
+    const VF table = Scaled(scale);
+#pragma GCC unroll 2
+    for (size_t i = 0; i < 2; ++i) {
+      const __m512i bytes = _mm512_broadcastq_epi64(
+          _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * i)));
+      const __m512i codes = _mm512_srlv_epi32(bytes, shifts_);
+      sink(i * kLanes, VF{_mm512_permutexvar_ps(codes, table.raw)});
+    }
+  }
+
+ private:
+  // The exponents are added, which any of the execution units can do, while
+  // those that multiply have the products to form. Not where that leaves the
+  // normal range.
+  HWY_INLINE VF Scaled(uint8_t code) const {
+    if (HWY_UNLIKELY(code < 2 || code > 252)) {
+      return hn::Mul(values_, hn::Set(kF, e8m0_[code]));
+    }
+    constexpr __mmask16 kNonzero = 0xfefe;
+    // As integers this is a load alone, as floats on Zen 4 a permutation too.
+    __m512i exponent;
+    asm("vpbroadcastd %1, %0" : "=v"(exponent) : "m"(e8m0_[code]));
+    return VF{_mm512_castsi512_ps(
+        _mm512_maskz_add_epi32(kNonzero, unscaled_, exponent))};
+  }
+
+  const float* e8m0_;
+  __m512i shifts_;
+  VF values_;
+  __m512i unscaled_;  // values_ over 1.0, as exponents; zeros are not used
+};
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+// Likewise of the magnitudes, and bit 3 of the code becomes the sign. The order
+// is that of the elements, or LaneOrder::kEvenOdd for kPairs.
+template <NibbleOrder kOrder>
+class E2M1Decoder {
+ public:
+  HWY_INLINE E2M1Decoder() : e8m0_(GetCodeTables().e8m0.data()) {
+    alignas(32) static constexpr float kValues[8] = {0.0f, 0.5f, 1.0f, 1.5f,
+                                                     2.0f, 3.0f, 4.0f, 6.0f};
     values_ = hn::Load(kF, kValues);
     KeepInRegister(values_);
   }
   template <class Sink>
-  HWY_INLINE void operator()(const uint8_t* p, float scale,
+  HWY_INLINE void operator()(const uint8_t* p, uint8_t scale,
                              const Sink& sink) const {
     const hn::Rebind<uint8_t, DF> d8;
-    const VF table = hn::Mul(values_, hn::Set(kF, scale));
+    const VF table = Scaled(scale);
 #pragma GCC unroll 2
     for (size_t i = 0; i < 16; i += kLanes) {
       const VU codes = hn::PromoteTo(kU32, hn::LoadU(d8, p + i));
@@ -215,28 +286,27 @@ class E2M1Decoder {
   using DU32 = hn::RebindToUnsigned<DF>;
   using VU = hn::Vec<DU32>;
   static constexpr DU32 kU32{};
+  HWY_INLINE VF Scaled(uint8_t code) const {
+    return hn::Mul(values_, hn::Set(kF, e8m0_[code]));
+  }
   static HWY_INLINE VF LookUp(VF table, VU codes) {
-#if HWY_TARGET <= HWY_AVX3
-    return VF{_mm512_permutexvar_ps(codes.raw, table.raw)};
-#else
     const VF magnitude{_mm256_permutevar8x32_ps(table.raw, codes.raw)};
     const VU sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(kU32, 1u << 31));
     return hn::Xor(magnitude, hn::BitCast(kF, sign));
-#endif
   }
 
+  const float* e8m0_;
   VF values_;
 };
 #else
 template <NibbleOrder kOrder>
 class E2M1Decoder {
  public:
-  static constexpr bool kInTable = false;
   template <class Sink>
-  HWY_INLINE void operator()(const uint8_t* p, float scale,
+  HWY_INLINE void operator()(const uint8_t* p, uint8_t scale,
                              const Sink& sink) const {
     VF w[kBlockVectors];
-    DecodeE2M1Block<kOrder>(p, scale, w);
+    DecodeE2M1Block<kOrder>(p, GetCodeTables().e8m0[scale], w);
 #pragma GCC unroll 8
     for (size_t v = 0; v < kBlockVectors; ++v) sink(v * kLanes, w[v]);
   }

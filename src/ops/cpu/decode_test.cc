@@ -76,7 +76,8 @@ TEST_P(DecodeTest, Fp8WeightsEveryCodeAndScale) {
     codes[i] = static_cast<uint8_t>(i / kCols);
   }
   std::vector<uint8_t> scales(256 / 32 * (kCols / 32));
-  for (const uint8_t scale : {0, 1, 100, 127, 140, 246, 247, 254, 255}) {
+  for (const uint8_t scale :
+       {0, 1, 9, 10, 100, 127, 140, 245, 246, 247, 254, 255}) {
     scales.assign(scales.size(), scale);
     ExpectDecoded({.format = WeightFormat::kFp8Tile32,
                    .rows = 256,
@@ -84,6 +85,51 @@ TEST_P(DecodeTest, Fp8WeightsEveryCodeAndScale) {
                    .data = codes.data(),
                    .scales = scales.data()},
                   "fp8 scale " + std::to_string(scale));
+  }
+}
+
+// One token's inputs take up the scales where they can, several tokens' do not.
+TEST_P(DecodeTest, Fp8InputsOfAnyMagnitudeGiveTheBitsOfSeveralTokens) {
+  constexpr size_t kRows = 40;  // a tile and a part of one
+  std::vector<uint8_t> codes(kRows * kCols);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<uint8_t>(i * 37 + i / 11);
+    if ((codes[i] & 0x7f) == 0x7f) codes[i] = 0;
+  }
+  ThreadPool pool(1);
+  for (int exponent = -149; exponent <= 128; ++exponent) {
+    std::vector<float> x(2 * kCols);
+    for (size_t i = 0; i < kCols; ++i) {
+      x[i] = i % 5 == 0 ? 0 : std::ldexp(1 + 0.0625f * (i % 16), exponent);
+      if (i % 3 == 0) x[i] = -x[i];
+    }
+    // And one of another magnitude.
+    x[exponent & 63] = std::ldexp(1.5f, -exponent / 2);
+    std::copy_n(x.begin(), kCols, x.begin() + kCols);
+    for (const uint8_t scale : {0, 1, 9, 10, 60, 127, 190, 245, 246, 254}) {
+      std::vector<uint8_t> scales(2 * kCols / 32, scale);
+      scales[1] = 127;
+      const auto product = [&](size_t tokens) {
+        std::vector<float> y(tokens * kRows);
+        CpuOps().matmul({.weight = {.format = WeightFormat::kFp8Tile32,
+                                    .rows = kRows,
+                                    .cols = kCols,
+                                    .data = codes.data(),
+                                    .scales = scales.data()},
+                         .x = x.data(),
+                         .y = y.data(),
+                         .tokens = tokens},
+                        pool);
+        return y;
+      };
+      const std::vector<float> one = product(1);
+      const std::vector<float> two = product(2);
+      for (size_t r = 0; r < kRows; ++r) {
+        ASSERT_TRUE(Same(one[r], two[r]))
+            << "row " << r << ", inputs of 2^" << exponent << ", scale "
+            << int{scale} << ": " << one[r] << " and " << two[r];
+      }
+    }
   }
 }
 

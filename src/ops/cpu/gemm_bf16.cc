@@ -37,26 +37,25 @@ void Pack(const float* x, size_t n, uint16_t* out) {
   }
 }
 
-void PackEvenOdd(const float* x, size_t n, uint16_t* out) {
+// Block by block in the order of the format's decoder.
+template <WeightFormat kFormat>
+void PackAs(const float* x, size_t n, uint16_t* out) {
+  alignas(64) float block[kPair];
   for (size_t i = 0; i < n; i += kPair) {
-    VF even, odd;
-    hn::LoadInterleaved2(kF, x + i, even, odd);
-    StorePair(even, odd, out + i);
+    Pack(PackX<WeightDecoder<kFormat>::kOrder>(x + i, kPair, block), kPair,
+         out + i);
   }
 }
 
-static_assert(
-    WeightDecoder<WeightFormat::kBF16>::kOrder == LaneOrder::kNatural &&
-    WeightDecoder<WeightFormat::kMXFP4>::kOrder == LaneOrder::kNatural &&
-    WeightDecoder<WeightFormat::kFp8Tile32>::kOrder == LaneOrder::kNatural);
-bool IsEvenOdd(WeightFormat format) {
-  return format == WeightFormat::kFp4Row32 &&
-         WeightDecoder<WeightFormat::kFp4Row32>::kOrder == LaneOrder::kEvenOdd;
-}
-
 void PackInput(WeightFormat format, const float* x, size_t n, uint16_t* out) {
-  const auto pack = IsEvenOdd(format) ? PackEvenOdd : Pack;
-  pack(x, n, out);
+  switch (format) {
+    case WeightFormat::kMXFP4: return PackAs<WeightFormat::kMXFP4>(x, n, out);
+    case WeightFormat::kFp4Row32:
+      return PackAs<WeightFormat::kFp4Row32>(x, n, out);
+    case WeightFormat::kFp8Tile32:
+      return PackAs<WeightFormat::kFp8Tile32>(x, n, out);
+    default: return PackAs<WeightFormat::kBF16>(x, n, out);
+  }
 }
 
 // The instruction is not part of any target of Highway 1.0.3.

@@ -21,6 +21,7 @@
 #include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/matvec-inl.h"
+#include "ops/cpu/matvec_tiles-inl.h"
 #include "ops/cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -121,7 +122,11 @@ HWY_INLINE void MatmulRowRange(const Matrix& weight, const TokenRows& tokens,
     MultiplyTokens<Decoder>(weight, row, count, packed, panel);
   };
   if (WholeBlocks<Decoder>(weight.cols) && tokens.tokens == 1) {
-    MatvecRows<Decoder>(weight, x[0], tokens.y[0], begin, end, multiply);
+    if constexpr (kTileScales<Decoder>) {
+      MatvecTiles(weight, x[0], tokens.y[0], begin, end, multiply);
+    } else {
+      MatvecRows<Decoder>(weight, x[0], tokens.y[0], begin, end, multiply);
+    }
     return;
   }
   const size_t step = PanelRows(weight.cols, tokens.tokens);

@@ -1,3 +1,4 @@
+#define HWY_WANT_AVX3_DL 1  // for VBMI
 #include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/matmul_fp8_tile32.cc"
 #include "hwy/foreach_target.h"

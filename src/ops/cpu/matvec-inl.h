@@ -60,35 +60,67 @@ struct ProductSink {
   RowSum<D>& sum;
 };
 
+HWY_INLINE void PrefetchToL2(const uint8_t* p) {
+#if HWY_ARCH_X86
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+#else
+  hwy::Prefetch(p);
+#endif
+}
+
 // Asks for the bytes that four rows, and then the next four, come to in kAhead
 // bytes. Processors do so themselves, but not past the end of a page, and of
-// four rows with hardly a page each they never get going.
+// four rows with hardly a page each they never get going. Into the second-level
+// cache: what is asked for in the first one waits for one of its few misses.
 template <class Decoder>
 class RowPrefetch {
  public:
   RowPrefetch(const Matrix& weight, size_t row)
       : row_bytes_(weight.row_bytes()),
-        next_(RowData(weight, row) + kAhead),
-        end_(RowData(weight, row) + row_bytes_) {}
+        next_(RowData(weight, row)),
+        end_(next_ + row_bytes_) {
+    next_ += kAhead;
+    while (next_ >= end_) NextRows();
+    if constexpr (kScaleColumns != 0) {
+      PrefetchScales(weight.scales, weight.first_row + row + kRowsAtOnce,
+                     weight.cols / kScaleColumns);
+    }
+  }
   HWY_INLINE void Step(size_t block) {
     if (block % kBlocksPerLine != 0) return;
-    if (next_ >= end_) {
-      next_ += (kRowsAtOnce - 1) * row_bytes_;
-      end_ += kRowsAtOnce * row_bytes_;
-    }
+    if (next_ >= end_) NextRows();
 #pragma GCC unroll 4
     for (size_t r = 0; r < kRowsAtOnce; ++r) {
 #pragma GCC unroll 4
       for (size_t i = 0; i < Decoder::kBlockBytes; i += kLine) {
-        hwy::Prefetch(next_ + r * row_bytes_ + i);
+        PrefetchToL2(next_ + r * row_bytes_ + i);
       }
     }
     next_ += kBlocksPerLine * Decoder::kBlockBytes;
   }
 
  private:
+  static constexpr size_t kScaleColumns = [] {
+    if constexpr (requires { Decoder::kScaleColumns; }) {
+      return Decoder::kScaleColumns;
+    } else {
+      return size_t{0};
+    }
+  }();
+  HWY_INLINE void NextRows() {
+    next_ += (kRowsAtOnce - 1) * row_bytes_;
+    end_ += kRowsAtOnce * row_bytes_;
+  }
+  // Of the next four rows.
+  static HWY_INLINE void PrefetchScales(const uint8_t* scales, size_t row,
+                                        size_t row_scales) {
+    const uint8_t* const p = scales + row * row_scales;
+    for (size_t i = 0; i < kRowsAtOnce * row_scales; i += kLine) {
+      PrefetchToL2(p + i);
+    }
+  }
   static constexpr size_t kLine = 64;
-  static constexpr size_t kAhead = 2048;
+  static constexpr size_t kAhead = 4096;
   static constexpr size_t kBlocksPerLine =
       std::max<size_t>(1, kLine / Decoder::kBlockBytes);
   size_t row_bytes_;

@@ -40,9 +40,11 @@ namespace HWY_NAMESPACE {
 // with them must lie alike (PackX).
 enum class LaneOrder {
   kNatural,
-  kEvenOdd,    // of every 2 kLanes values the even ones, then the odd ones
-  kPartBlocks  // of every kLanes / 4 parts of kQ2_K with the same shift the
-               // values 4 j, then 4 j + 1, 4 j + 2, 4 j + 3
+  kEvenOdd,       // of every 2 kLanes values the even ones, then the odd ones
+  kNibblePairs,   // of 32 values of kFp4Row32, E2M1Decoder's order
+  kNibbleHalves,  // of 32 values of kMXFP4, likewise
+  kPartBlocks     // of every kLanes / 4 parts of kQ2_K with the same shift the
+                  // values 4 j, then 4 j + 1, 4 j + 2, 4 j + 3
 };
 
 // x in a lane order: x itself when that is the natural one, else `out`. The `n`
@@ -59,6 +61,22 @@ HWY_INLINE const float* PackX(const float* HWY_RESTRICT x, size_t n,
       Store(even, out + i);
       Store(odd, out + i + kLanes);
     }
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  } else if constexpr (kOrder == LaneOrder::kNibblePairs ||
+                       kOrder == LaneOrder::kNibbleHalves) {
+    const int32_t* const places =
+        kOrder == LaneOrder::kNibblePairs
+            ? E2M1Decoder<NibbleOrder::kPairs>::kPlaces.element
+            : E2M1Decoder<NibbleOrder::kHalves>::kPlaces.element;
+    const __m512i first = _mm512_load_si512(places);
+    const __m512i second = _mm512_load_si512(places + kLanes);
+    for (size_t i = 0; i < n; i += 32) {
+      const __m512 low = Load(x + i).raw;
+      const __m512 high = Load(x + i + kLanes).raw;
+      Store(VF{_mm512_permutex2var_ps(low, first, high)}, out + i);
+      Store(VF{_mm512_permutex2var_ps(low, second, high)}, out + i + kLanes);
+    }
+#endif
   } else if constexpr (kLanes >= 8) {
     const hn::CappedTag<float, 4> d;
     for (size_t i = 0; i < n; i += 16) {
@@ -102,6 +120,16 @@ HWY_INLINE void DecodeBlock(Decoder& decoder, size_t block, const Sink& sink) {
   decoder.Open(block);
   DecodeSteps(decoder, block, sink);
 }
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+constexpr LaneOrder kFp4Order = LaneOrder::kNibblePairs;
+constexpr LaneOrder kMxfp4Order = LaneOrder::kNibbleHalves;
+#else
+constexpr LaneOrder kFp4Order = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+                                    ? LaneOrder::kEvenOdd
+                                    : LaneOrder::kNatural;
+constexpr LaneOrder kMxfp4Order = LaneOrder::kNatural;
+#endif
 
 template <WeightFormat kFormat>
 class WeightDecoder;
@@ -267,21 +295,19 @@ class WeightDecoder<WeightFormat::kMXFP4> {
   static constexpr size_t kBlock = 32;
   static constexpr size_t kBlockBytes = 17;
   static constexpr size_t kSteps = 1;
-  static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  WeightDecoder(const Matrix& weight, size_t row)
-      : rows_(weight, row), e8m0_(GetCodeTables().e8m0.data()) {}
+  static constexpr LaneOrder kOrder = kMxfp4Order;
+  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
   template <size_t kStep, size_t kRow = 0, class Sink>
   HWY_INLINE void Step(size_t block, const Sink& sink) const {
     const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
-    decode_(p + 1, e8m0_[p[0]], sink);
+    decode_(p + 1, p[0], sink);
   }
   bool exact() const { return true; }
 
  private:
   RowBytes rows_;
-  const float* e8m0_;
   E2M1Decoder<NibbleOrder::kHalves> decode_;
 };
 
@@ -293,27 +319,25 @@ class WeightDecoder<WeightFormat::kFp4Row32> {
   static constexpr size_t kBlock = 32;
   static constexpr size_t kBlockBytes = 16;
   static constexpr size_t kSteps = 1;
-  static constexpr LaneOrder kOrder = E2M1Decoder<NibbleOrder::kPairs>::kInTable
-                                          ? LaneOrder::kEvenOdd
-                                          : LaneOrder::kNatural;
+  static constexpr LaneOrder kOrder = kFp4Order;
+  // Which the rows' bytes do not hold.
+  static constexpr size_t kScaleColumns = 32;
   WeightDecoder(const Matrix& weight, size_t row)
       : rows_(weight, row),
         scales_(weight.scales + (weight.first_row + row) * (weight.cols / 32),
-                weight.cols / 32),
-        e8m0_(GetCodeTables().e8m0.data()) {}
+                weight.cols / 32) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
   template <size_t kStep, size_t kRow = 0, class Sink>
   HWY_INLINE void Step(size_t block, const Sink& sink) const {
-    decode_(rows_.At<kRow>(block * kBlockBytes),
-            e8m0_[*scales_.At<kRow>(block)], sink);
+    decode_(rows_.At<kRow>(block * kBlockBytes), *scales_.At<kRow>(block),
+            sink);
   }
   bool exact() const { return true; }
 
  private:
   RowBytes rows_;
   RowBytes scales_;
-  const float* e8m0_;
   E2M1Decoder<NibbleOrder::kPairs> decode_;
 };
 

@@ -1,0 +1,153 @@
+// One token times kFp8Tile32: y = W x; compiled once per Highway target.
+//
+// A scale belongs to 32 rows and is a power of two, so it goes into x once for
+// all of them: code * (scale * x) has the bits of (code * scale) * x unless a
+// value leaves fp32's normal range. Where one might (CanScale), and where a
+// code is a NaN that is not decoded, rows are left to the plain codec.
+#if defined(ECPHORY_OPS_CPU_MATVEC_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ECPHORY_OPS_CPU_MATVEC_TILES_INL_H_
+#undef ECPHORY_OPS_CPU_MATVEC_TILES_INL_H_
+#else
+#define ECPHORY_OPS_CPU_MATVEC_TILES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/e4m3_rows-inl.h"
+#include "ops/cpu/matvec-inl.h"
+#include "ops/cpu/scratch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+
+constexpr size_t kTile = 32;  // rows and columns
+
+template <class Decoder>
+constexpr bool kTileScales = false;
+template <>
+constexpr bool kTileScales<WeightDecoder<WeightFormat::kFp8Tile32>> = true;
+
+// The exponents of an input as fp32 has them: 0 of denormals, 255 of infinities
+// and NaNs. Zeros do not count.
+struct ExponentRange {
+  uint32_t smallest;
+  uint32_t largest;
+};
+HWY_INLINE ExponentRange ExponentsOf(const float* HWY_RESTRICT x, size_t n) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto one = hn::Set(du, 1u);
+  auto largest = hn::Zero(du);
+  auto smallest = hn::Set(du, ~0u);  // minus one, which leaves out zeros
+  for (size_t i = 0; i < n; i += kLanes) {
+    const auto bits = hn::BitCast(du, hn::Abs(Load(x + i)));
+    largest = hn::Max(largest, bits);
+    smallest = hn::Min(smallest, hn::Sub(bits, one));
+  }
+  uint32_t lanes[2][kLanes];
+  hn::StoreU(smallest, du, lanes[0]);
+  hn::StoreU(largest, du, lanes[1]);
+  return {*std::min_element(lanes[0], lanes[0] + kLanes) >> 23,
+          *std::max_element(lanes[1], lanes[1] + kLanes) >> 23};
+}
+
+// Whether no value of such an input, times any of the scales and in units of
+// E4M3Rows, and no code times any of them leaves the normal range.
+HWY_INLINE bool CanScale(const ExponentRange& x, const uint8_t* scales,
+                         size_t count) {
+  const auto [low, high] = std::minmax_element(scales, scales + count);
+  const uint32_t room = E4M3Rows::kUnit > 1 ? 8 : 0;
+  return x.smallest >= 1 && x.smallest + *low >= 128 && x.largest <= 254 &&
+         x.largest + *high + room <= 127 + 254 && *low >= 10 && *high <= 245;
+}
+
+// out = x times the scales of its blocks of 32, in units of E4M3Rows.
+HWY_INLINE void ScaleInput(const float* HWY_RESTRICT x,
+                           const uint8_t* HWY_RESTRICT scales, size_t cols,
+                           float* HWY_RESTRICT out) {
+  const float* const e8m0 = E4M3Rows::kUnit > 1
+                                ? GetCodeTables().e8m0_of_e4m3.data()
+                                : GetCodeTables().e8m0.data();
+  for (size_t c = 0; c < cols; c += kTile) {
+    const VF scale = hn::Set(kF, e8m0[scales[c / kTile]]);
+#pragma GCC unroll 8
+    for (size_t i = c; i < c + kTile; i += kLanes) {
+      Store(hn::Mul(Load(x + i), scale), out + i);
+    }
+  }
+}
+
+// sums[r] = row r . x, of kRows rows.
+template <size_t kRows>
+HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row,
+                            const float* HWY_RESTRICT x, float* sums) {
+  const RowBytes rows(weight, row);
+  const E4M3Rows codes;
+  E4M3Check check;
+  RowPrefetch<E4M3Rows> prefetch(weight, row);
+  RowSum<DF> sum0, sum1, sum2, sum3;
+  size_t c = 0;
+  const auto step = [&](auto values) HWY_ATTR {
+    const auto one = [&](const uint8_t* p, RowSum<DF>& sum) HWY_ATTR {
+      check.template Look<values()>(p);
+      codes.template Decode<values()>(p, ProductSink<DF>{x + c, sum});
+    };
+    one(rows.At<0>(c), sum0);
+    if constexpr (kRows == 1) return;
+    one(rows.At<1>(c), sum1);
+    one(rows.At<2>(c), sum2);
+    one(rows.At<3>(c), sum3);
+  };
+  constexpr size_t kBlock = E4M3Rows::kBlock;
+  for (; c + kBlock <= weight.cols; c += kBlock) {
+    if constexpr (kRows > 1) prefetch.Step(c / kBlock);
+    step(std::integral_constant<size_t, kBlock>());
+  }
+  if (c < weight.cols) step(std::integral_constant<size_t, kTile>());
+  if constexpr (kRows == 1) {
+    StoreSums4(sum0.Get(), sum0.Get(), sum0.Get(), sum0.Get(), sums);
+  } else {
+    StoreSums4(sum0.Get(), sum1.Get(), sum2.Get(), sum3.Get(), sums);
+  }
+  return check.exact();
+}
+
+// MatvecRows() of kFp8Tile32.
+template <class Inexact>
+HWY_INLINE void MatvecTiles(const Matrix& weight, const float* HWY_RESTRICT x,
+                            float* HWY_RESTRICT y, size_t begin, size_t end,
+                            const Inexact& inexact) {
+  struct Scaled;
+  const size_t cols = weight.cols;
+  float* const scaled = ThreadScratch<Scaled>(cols);
+  const ExponentRange exponents = ExponentsOf(x, cols);
+  for (size_t row = begin; row < end;) {
+    const size_t stored = weight.first_row + row;
+    const size_t tile_end = std::min(end, row + kTile - stored % kTile);
+    const uint8_t* const scales =
+        weight.scales + stored / kTile * (cols / kTile);
+    const bool usable = CanScale(exponents, scales, cols / kTile);
+    if (usable) ScaleInput(x, scales, cols, scaled);
+    while (row < tile_end) {
+      const size_t count = tile_end - row >= kRowsAtOnce ? kRowsAtOnce : 1;
+      float sums[kRowsAtOnce];
+      const bool exact =
+          usable &&
+          (count == 1 ? DotTileRows<1>(weight, row, scaled, sums)
+                      : DotTileRows<kRowsAtOnce>(weight, row, scaled, sums));
+      if (exact) {
+        std::memcpy(y + row, sums, count * sizeof(float));
+      } else {
+        inexact(row, count);
+      }
+      row += count;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
