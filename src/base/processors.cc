@@ -1,12 +1,12 @@
 #include "base/processors.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fstream>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "base/quote.h"
 
@@ -44,6 +44,22 @@ std::string ListText(const std::vector<int>& processors) {
     i = end;
   }
   return text;
+}
+
+// The lowest of `allowed` in a list of ranges; -1 where there is none.
+int LowestOf(const std::string& list, const std::vector<int>& allowed) {
+  for (const int processor : allowed) {
+    for (size_t at = 0; at < list.size();) {
+      const size_t comma = std::min(list.find(',', at), list.size());
+      int first = 0, last = 0;
+      if (ParseRange(list.substr(at, comma - at), &first, &last) &&
+          first <= processor && processor <= last) {
+        return processor;
+      }
+      at = comma + 1;
+    }
+  }
+  return -1;
 }
 
 Status AddProcessor(int processor, const std::vector<int>& allowed,
@@ -101,15 +117,64 @@ Result<std::vector<int>> ParseProcessorList(const std::string& list,
   return processors;
 }
 
-Status PinThisThread(int processor) {
+// A processor comes in the second half when a lower one of its core is allowed
+// too.
+std::vector<int> CoresFirst(const std::vector<int>& allowed,
+                            const std::string& root) {
+  std::vector<int> order, siblings;
+  for (const int processor : allowed) {
+    std::ifstream file(root + "/sys/devices/system/cpu/cpu" +
+                       std::to_string(processor) +
+                       "/topology/thread_siblings_list");
+    std::string list;
+    std::getline(file, list);
+    const int first = LowestOf(list, allowed);
+    (first >= 0 && first < processor ? siblings : order).push_back(processor);
+  }
+  order.insert(order.end(), siblings.begin(), siblings.end());
+  return order;
+}
+
+Status BindThread(pthread_t thread, int processor) {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (processor >= 0 && processor < CPU_SETSIZE) {
     CPU_SET(static_cast<size_t>(processor), &set);
   }
-  if (sched_setaffinity(0, sizeof(set), &set) == 0) return {};
+  const int error = pthread_setaffinity_np(thread, sizeof(set), &set);
+  if (error == 0) return {};
   return InvalidArgument("processor %d: cannot run a thread there: %s",
-                         processor, std::strerror(errno));
+                         processor, std::strerror(error));
+}
+
+Result<ThreadBinding> ThreadBinding::Bind(int processor) {
+  cpu_set_t before;
+  CPU_ZERO(&before);
+  const int error =
+      pthread_getaffinity_np(pthread_self(), sizeof(before), &before);
+  if (error != 0) {
+    return InvalidArgument("cannot ask where this thread may run: %s",
+                           std::strerror(error));
+  }
+  ECPHORY_RETURN_IF_ERROR(BindThread(pthread_self(), processor));
+  ThreadBinding binding;
+  binding.before_ = before;
+  return binding;
+}
+
+ThreadBinding::~ThreadBinding() {
+  if (!before_) return;
+  // Refused only when no processor of `before` is left to this process, which
+  // then moves its threads itself.
+  (void)pthread_setaffinity_np(pthread_self(), sizeof(*before_), &*before_);
+}
+
+ThreadBinding::ThreadBinding(ThreadBinding&& other) noexcept
+    : before_(std::exchange(other.before_, std::nullopt)) {}
+
+ThreadBinding& ThreadBinding::operator=(ThreadBinding&& other) noexcept {
+  std::swap(before_, other.before_);
+  return *this;
 }
 
 }  // namespace ecphory

@@ -1,7 +1,11 @@
 // The processors that this process may run on.
 #pragma once
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +26,27 @@ std::vector<int> AllowedProcessors();
 Result<std::vector<int>> ParseProcessorList(const std::string& list,
                                             const std::vector<int>& allowed);
 
-// The calling thread runs on this processor alone from now on.
-Status PinThisThread(int processor);
+// All of `allowed`, one of each core before the second of any, so that the
+// first so many threads share no core while others idle. `root` is put before
+// /sys (tests).
+std::vector<int> CoresFirst(const std::vector<int>& allowed,
+                            const std::string& root = "");
+
+// The thread runs on this processor alone from now on.
+Status BindThread(pthread_t thread, int processor);
+
+// Binds the calling thread; lets it run where it could before when destroyed,
+// which must be on the same thread.
+class ThreadBinding {
+ public:
+  ThreadBinding() = default;  // of nothing
+  static Result<ThreadBinding> Bind(int processor);
+  ~ThreadBinding();
+  ThreadBinding(ThreadBinding&& other) noexcept;
+  ThreadBinding& operator=(ThreadBinding&& other) noexcept;
+
+ private:
+  std::optional<cpu_set_t> before_;
+};
 
 }  // namespace ecphory

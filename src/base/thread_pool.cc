@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/processors.h"
 
 namespace ecphory {
 
@@ -64,6 +65,7 @@ struct ThreadPool::Impl {
   ~Impl();
 
   Status StartWorkers();
+  Status BindWorkers(std::span<const int> processors);
   void Run(size_t n, size_t grain, BodyRef body);
   void RunSplit(size_t n, size_t parts, BodyRef body);
   void Publish(size_t parts);
@@ -125,6 +127,16 @@ Status ThreadPool::Impl::StartWorkers() {
   } catch (const std::system_error& error) {
     return ResourceExhausted("cannot start %zu threads: %s; ask for fewer",
                              threads, error.what());
+  }
+  return {};
+}
+
+Status ThreadPool::Impl::BindWorkers(std::span<const int> processors) {
+  if (processors.empty()) return {};
+  ECPHORY_CHECK(processors.size() == threads);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    ECPHORY_RETURN_IF_ERROR(
+        BindThread(workers[i].native_handle(), processors[i + 1]));
   }
   return {};
 }
@@ -243,9 +255,11 @@ ThreadPool::ThreadPool(size_t threads)
   ECPHORY_CHECK(impl_->StartWorkers().ok());
 }
 
-Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(size_t threads) {
+Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(
+    size_t threads, std::span<const int> processors) {
   auto impl = std::make_unique<Impl>(threads);
   ECPHORY_RETURN_IF_ERROR(impl->StartWorkers());
+  ECPHORY_RETURN_IF_ERROR(impl->BindWorkers(processors));
   return std::unique_ptr<ThreadPool>(new ThreadPool(std::move(impl)));
 }
 

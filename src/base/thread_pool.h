@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "ecphory/status.h"
 
@@ -20,9 +21,13 @@ namespace ecphory {
 // serialised. A nested call from inside a body runs inline.
 class ThreadPool {
  public:
-  // threads >= 1; 1 starts no worker. kResourceExhausted when the system
-  // refuses a thread.
-  static Result<std::unique_ptr<ThreadPool>> Create(size_t threads);
+  // threads >= 1; 1 starts no worker. Worker i is bound to processors[i] where
+  // the list is not empty, and then holds `threads` entries; the first stands
+  // for the calling threads, which bind themselves (ThreadBinding).
+  // kResourceExhausted when the system refuses a thread, kInvalidArgument when
+  // it refuses a processor.
+  static Result<std::unique_ptr<ThreadPool>> Create(
+      size_t threads, std::span<const int> processors = {});
   // For tests: a refused thread ends the process.
   explicit ThreadPool(size_t threads);
   ~ThreadPool();

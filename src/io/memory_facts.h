@@ -13,6 +13,10 @@ namespace ecphory {
 // known. `root` is put before /proc and /sys (tests).
 std::optional<uint64_t> AvailableMemory(const std::string& root = "");
 
+// The same, but pages of files that a control group would give back count as
+// free: what a process can have before it is refused memory, or killed.
+std::optional<uint64_t> AttainableMemory(const std::string& root = "");
+
 // MemAvailable of the text of /proc/meminfo, in bytes.
 std::optional<uint64_t> ParseMemAvailable(std::string_view meminfo);
 

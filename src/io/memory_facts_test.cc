@@ -43,6 +43,20 @@ TEST(AvailableMemory, TheLeastOfMachineAndGroup) {
   EXPECT_TRUE(AvailableMemory().has_value());
 }
 
+// A group's page cache is in its count, but not in its way.
+TEST(AttainableMemory, FilePagesOfAGroupAreFree) {
+  TestDirectory root;
+  Put(root / "proc/meminfo", "MemAvailable: 1000000 kB\n");
+  Put(root / "sys/fs/cgroup/memory.max", "100000\n");
+  Put(root / "sys/fs/cgroup/memory.current", "90000\n");
+  EXPECT_EQ(AttainableMemory(root.path()), 10000u);
+  Put(root / "sys/fs/cgroup/memory.stat",
+      "anon 5\nfile 80000\nactive_file 30000\ninactive_file 40000\n");
+  EXPECT_EQ(AttainableMemory(root.path()), 80000u);
+  EXPECT_EQ(AvailableMemory(root.path()), 10000u);
+  EXPECT_GE(*AttainableMemory(), *AvailableMemory());
+}
+
 TEST(SmallText, ReadsFilesOfUnknownSize) {
   TestDirectory dir;
   Put(dir / "f", "ext4\n\n");

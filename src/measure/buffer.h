@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/anonymous_memory.h"
 #include "base/thread_pool.h"
 #include "ecphory/bench.h"
 #include "ecphory/status.h"
@@ -18,14 +19,11 @@ class Buffer {
   // kResourceExhausted names the bytes. kHuge asks for 2 MiB pages, which the
   // kernel gives when it can; kSmall forbids them.
   static Result<Buffer> Create(size_t bytes, BenchPages pages);
-  ~Buffer();
-  Buffer(Buffer&& other) noexcept;
-  Buffer& operator=(Buffer&& other) noexcept;
 
-  size_t size() const { return size_; }
-  uint8_t* data() { return data_; }
-  const uint8_t* data() const { return data_; }
-  float* floats() { return reinterpret_cast<float*>(data_); }
+  size_t size() const { return memory_.size(); }
+  uint8_t* data() { return memory_.data(); }
+  const uint8_t* data() const { return memory_.data(); }
+  float* floats() { return reinterpret_cast<float*>(data()); }
 
   // Writes random fp32 values in [-1, 1), each thread of the pool its own part.
   void FillFloats(ThreadPool& pool);
@@ -33,8 +31,7 @@ class Buffer {
   void FillPattern(const uint8_t* pattern, size_t bytes, ThreadPool& pool);
 
  private:
-  uint8_t* data_ = nullptr;
-  size_t size_ = 0;
+  AnonymousMemory memory_;
 };
 
 // Whether the kernel gives huge pages to those who ask.
