@@ -24,6 +24,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& slot : ecphory::MakeTensorSlots(*config, &weights)) {
     if (slot.ValueCount() == 0) std::abort();
   }
-  if (ecphory::PlanMemory(*config, 0, 0).state_context == 0) std::abort();
+  if (ecphory::PlanMemory(*config, {}, {}).state_context == 0) std::abort();
   return 0;
 }

@@ -43,17 +43,34 @@ struct EngramTableFacts {
 
 // What a session will take, planned before anything large is touched. Bytes.
 struct MemoryPlan {
-  uint64_t mapped_weights = 0;    // file pages, evictable, tables excluded
-  uint64_t resident_weights = 0;  // copied small tensors
+  uint64_t mapped_weights = 0;  // file pages, evictable, tables excluded
+  uint64_t copied_weights = 0;  // ModelOptions::weights "copy", in their place
+  uint64_t resident_weights = 0;  // small tensors as fp32, places of the others
+  uint64_t names = 0;             // tensor directory, tokenizer, token map
   uint64_t state_per_token = 0;   // compressed KV + index keys (exact in the
                                   // mean: fractions are rounded up per source)
   double state_per_token_exact = 0;  // 890 at released sizes
   uint64_t state_fixed = 0;          // windows, pending groups, history
   uint64_t state_context = 0;  // for `context` tokens, fixed part included
   uint64_t scratch = 0;        // activations of one chunk
+  // While a prompt skips layers (SessionOptions::prefill): the way back.
+  uint64_t prefill_copy = 0;
+  uint64_t operators = 0;       // what operators keep, over all threads
+  uint64_t engram_cache = 0;    // rows that are kept, at most
+  uint64_t engram_reading = 0;  // buffers of reads in flight: a page each until
+                                // the model is opened, then as allocated
   uint32_t context = 0;
   uint32_t chunk = 0;
-  uint64_t Total() const { return resident_weights + state_context + scratch; }
+  uint32_t threads = 0;
+  // What the process allocates.
+  uint64_t Total() const {
+    return copied_weights + resident_weights + names + engram_cache +
+           engram_reading + Session();
+  }
+  // Of that, what each session takes.
+  uint64_t Session() const {
+    return state_context + scratch + prefill_copy + operators;
+  }
 };
 
 struct ModelInfo {
@@ -92,6 +109,18 @@ struct ModelOptions {
   // Bytes of rows kept in memory, shared by all sessions; 0: none. Unset: 64
   // MiB, or none where "auto" finds that the page cache holds the tables.
   std::optional<uint64_t> engram_cache_bytes = std::nullopt;
+  // Which processors compute: "none" (wherever the system puts the threads),
+  // "auto" (one thread a processor, cores before their second threads) or a
+  // list, "0-7,16-23", which also is the default of `threads`. A thread that
+  // opens the model or appends to a session is bound to the first of them
+  // meanwhile; threads that read Engram rows are not bound.
+  std::string cpu_affinity = "none";
+  // "map": weights are pages of the mapped files, which the system may take
+  // back and which cost no time to open. "copy": they are read into memory of
+  // the process, in large pages, each part by the thread that will use it.
+  std::string weights = "map";
+  // "copy": bytes read and in all; returning false cancels.
+  std::function<bool(uint64_t done, uint64_t total)> on_load = {};
 };
 
 // How Engram rows are read, and why so.
@@ -109,6 +138,8 @@ struct EngramTokenRows {
   std::vector<uint64_t> rows;  // [columns], n-gram size major, head minor
 };
 
+struct SessionOptions;
+
 // A loaded model: weights mapped, tables open but outside every mapping.
 // Immutable and thread-safe; sessions share it.
 class ECPHORY_EXPORT Model {
@@ -125,6 +156,8 @@ class ECPHORY_EXPORT Model {
   const char* backend() const;  // "cpu (AVX3_DL)", "ref"
   uint32_t threads() const;
   const EngramIoFacts& engram_io() const;
+  // What a session of these options takes, beside this model as it was opened.
+  MemoryPlan PlanMemory(const SessionOptions& options) const;
 
   // Raw id -> compressed id; empty when the model has no Engram.
   std::span<const int32_t> token_map() const;
@@ -143,8 +176,10 @@ class ECPHORY_EXPORT Model {
 };
 
 // Reads headers only: nothing is mapped and no table is touched. `context` and
-// `chunk` size the memory plan (0 = the session defaults).
+// `chunk` size the memory plan (0 = the session defaults); `options` says how
+// the model would be opened (threads, weights, Engram cache).
 ECPHORY_EXPORT Result<ModelInfo> InspectModel(const std::string& path,
-                                              uint32_t context, uint32_t chunk);
+                                              uint32_t context, uint32_t chunk,
+                                              const ModelOptions& options = {});
 
 }  // namespace ecphory

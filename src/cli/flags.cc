@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "interrupt.h"
 #include "output.h"
+#include "progress.h"
 
 namespace ecphory::cli {
 
@@ -145,14 +147,29 @@ void AddEngramFlags(CLI::App& app, ModelOptions* options) {
              "Reads in flight (default: 256)");
 }
 
+// Less is read in a moment.
+constexpr uint64_t kProgressBytes = uint64_t{256} << 20;
+
 }  // namespace
+
+void AddComputeFlags(CLI::App& app, ModelOptions* options) {
+  AddInteger(app, "--threads", &options->threads, 1, kMaxThreads,
+             "Threads to compute on (default: the processors available, or "
+             "those of --cpu-affinity)");
+  AddText(app, "--cpu-affinity", &options->cpu_affinity, "LIST",
+          "Processors to bind threads to, one each: a list such as 0-7,16-23; "
+          "auto, cores before their second threads; or none (default: none)");
+  AddChoice<std::string>(app, "--weights", &options->weights,
+                         {{"map", "map"}, {"copy", "copy"}},
+                         "Weights as pages of the mapped file, or read into "
+                         "memory, in large pages and for good (default: map)");
+}
 
 void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {
   AddText(app, "-m,--model", &flags->path, "MODEL",
           "A .gguf file, or a directory with config.json and safetensors");
   if (!run_flags) return;
-  AddInteger(app, "--threads", &flags->options.threads, 1, kMaxThreads,
-             "Threads to compute on (default: the processors available)");
+  AddComputeFlags(app, &flags->options);
   AddChoice<std::string>(
       app, "--backend", &flags->options.backend,
       {{"auto", "auto"}, {"cpu", "cpu"}, {"ref", "ref"}},
@@ -168,8 +185,15 @@ Status CheckModelFlags(const ModelFlags& flags) {
 
 Result<std::shared_ptr<const Model>> OpenModel(const ModelFlags& flags) {
   ECPHORY_RETURN_IF_ERROR(CheckModelFlags(flags));
+  Progress progress("reading " + flags.path, kProgressBytes);
+  ModelOptions options = flags.options;
+  options.on_load = [&](uint64_t done, uint64_t total) {
+    progress.Show(done, total);
+    return !Interrupted();
+  };
   ECPHORY_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
-                           Model::Open(flags.path, flags.options));
+                           Model::Open(flags.path, options));
+  progress.Erase();
   const EngramIoFacts& io = model->engram_io();
   if (io.fallback) std::fprintf(stderr, "[Engram: %s]\n", io.reason.c_str());
   return model;

@@ -42,7 +42,11 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& flag, T* value,
                        const std::map<std::string, T>& choices,
                        const std::string& help);
 
-// -m and how to run it. `run_flags`: also --threads, --backend and --engram-*.
+// --threads, --cpu-affinity and --weights.
+void AddComputeFlags(CLI::App& app, ModelOptions* options);
+
+// -m and how to run it. `run_flags`: also those of
+// AddComputeFlags, --backend and --engram-*.
 struct ModelFlags {
   std::string path;
   ModelOptions options;

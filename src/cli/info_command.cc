@@ -28,9 +28,9 @@ struct InfoFlags {
 
 Status RunInfo(const InfoFlags& flags) {
   ECPHORY_RETURN_IF_ERROR(CheckModelFlags(flags.model));
-  ECPHORY_ASSIGN_OR_RETURN(
-      const ModelInfo info,
-      InspectModel(flags.model.path, flags.context, flags.chunk));
+  ECPHORY_ASSIGN_OR_RETURN(const ModelInfo info,
+                           InspectModel(flags.model.path, flags.context,
+                                        flags.chunk, flags.model.options));
   if (flags.json) return PrintJson(InfoJson(info, flags.tensors));
   return Print(InfoText(info, flags.tensors));
 }
@@ -43,6 +43,7 @@ void AddInfoCommand(CLI::App& app, Action* action) {
       "info", "Show what a model holds and what running it takes");
   command->footer(kFooter);
   AddModelFlags(*command, &flags->model, /*run_flags=*/false);
+  AddComputeFlags(*command, &flags->model.options);
   AddInteger(*command, "--ctx", &flags->context, 1, UINT32_MAX,
              "Tokens of context to plan memory for (default: at most 4096)");
   AddInteger(*command, "--chunk", &flags->chunk, 1, kMaxChunk,

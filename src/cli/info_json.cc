@@ -83,12 +83,19 @@ Json EngramJson(const ModelInfo& info) {
 Json MemoryJson(const MemoryPlan& plan) {
   return Json{{"context", plan.context},
               {"chunk", plan.chunk},
+              {"threads", plan.threads},
               {"mapped_weights", plan.mapped_weights},
+              {"copied_weights", plan.copied_weights},
               {"resident_weights", plan.resident_weights},
+              {"names", plan.names},
+              {"engram_cache", plan.engram_cache},
+              {"engram_reading", plan.engram_reading},
               {"state_fixed", plan.state_fixed},
               {"state_per_token", plan.state_per_token_exact},
               {"state_context", plan.state_context},
               {"scratch", plan.scratch},
+              {"prefill_copy", plan.prefill_copy},
+              {"operators", plan.operators},
               {"total_above_mapped", plan.Total()}};
 }
 

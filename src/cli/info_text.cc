@@ -91,15 +91,35 @@ std::string EngramSection(const ModelInfo& info) {
 std::string MemorySection(const MemoryPlan& plan) {
   std::string text = Format("\nmemory for %u tokens in chunks of %u\n",
                             plan.context, plan.chunk);
-  text += Line("mapped weights",
-               Bytes(plan.mapped_weights) + ", file pages, evictable");
+  text += plan.copied_weights == 0
+              ? Line("mapped weights",
+                     Bytes(plan.mapped_weights) + ", file pages, evictable")
+              : Line("copied weights", Bytes(plan.copied_weights));
   text += Line("resident weights", Bytes(plan.resident_weights));
+  text += Line("names, tokenizer", Bytes(plan.names));
+  if (plan.engram_reading > 0) {
+    text += Line("reads in flight", Bytes(plan.engram_reading));
+  }
+  if (plan.engram_cache > 0) {
+    text += Line("kept Engram rows",
+                 Bytes(plan.engram_cache) +
+                     " at most; none where the page cache holds the tables");
+  }
   text += Line("state", Bytes(plan.state_context) + ": " +
                             HumanBytes(plan.state_fixed) + " fixed, " +
                             Format("%g", plan.state_per_token_exact) +
                             " bytes a token");
   text += Line("scratch", Bytes(plan.scratch));
-  text += Line("total", Bytes(plan.Total()) + " above the mapped weights");
+  if (plan.prefill_copy > 0) {
+    text += Line("prefill copy",
+                 Bytes(plan.prefill_copy) + ", while a prompt skips layers");
+  }
+  text += Line("operators",
+               Bytes(plan.operators) + Format(" on %u thread%s", plan.threads,
+                                              plan.threads == 1 ? "" : "s"));
+  text += Line("total", Bytes(plan.Total()) + (plan.copied_weights == 0
+                                                   ? " above the mapped weights"
+                                                   : ""));
   return text;
 }
 

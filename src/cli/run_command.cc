@@ -113,6 +113,7 @@ Status RunGenerate(const RunFlags& flags) {
       facts.result, Generate(*session, *model->tokenizer(), prompt, generate));
   facts.memory.Sample();
   facts.model = model.get();
+  facts.plan = model->PlanMemory(options);
   facts.prefill = options.prefill;
   facts.start_to_first_token = load_seconds + facts.result.first_token_seconds;
   facts.seed = generate.sampler.seed;

@@ -82,7 +82,8 @@ std::string RunFacts::ToLine() const {
           Grouped(stats.engram_rows_read) + " read, " + WaitText(stats);
   line += use.peak_bytes == 0
               ? "; peak memory unknown (no /proc)"
-              : "; peak memory " + HumanBytes(use.anonymous_bytes) + " + " +
+              : "; peak memory " + HumanBytes(use.anonymous_bytes) + " (" +
+                    HumanBytes(plan.Total()) + " planned) + " +
                     HumanBytes(use.file_bytes) + " of mapped file";
   line += std::string("; stopped: ") + StopReasonName(result.reason) + "]";
   return line;
@@ -126,6 +127,7 @@ Json RunFacts::ToJson() const {
        {{"peak_resident_bytes", use.peak_bytes},
         {"anonymous_bytes", use.anonymous_bytes},
         {"mapped_file_bytes", use.file_bytes},
+        {"planned_bytes", plan.Total()},
         {"engram_cache_bytes", model->engram_io().cache_bytes}}}};
 }
 

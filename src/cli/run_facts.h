@@ -27,6 +27,7 @@ struct RunFacts {
   Prefill prefill = Prefill::kSkip;
   GenerateResult result;
   MemoryWatch memory;
+  MemoryPlan plan;
   double start_to_first_token = 0;
   uint64_t seed = 0;
 

@@ -64,6 +64,7 @@ Status Lookup::Prepare(const TableReader& table, const LookupRequest& request) {
   requests_.clear();
   groups_.clear();
   requests_.reserve(rows.size());
+  groups_.reserve(rows.size());
   uint64_t largest = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     requests_.push_back({rows[i], i});

@@ -45,7 +45,16 @@ struct ReadRun {
 // Reused from lookup to lookup, so that its buffers are allocated once. One
 // thread prepares; afterwards constant, and thread-safe for disjoint rows.
 class Lookup {
+ private:
+  struct Request {
+    uint64_t row;
+    size_t place;  // in `out`, in rows
+  };
+
  public:
+  // Allocated for each row of the largest request, until Trim().
+  static constexpr size_t kBytesPerRow = sizeof(Request) + sizeof(size_t);
+
   // Copies the request. kOutOfRange names the largest row if `table` does not
   // have it; nothing is left to read then.
   Status Prepare(const TableReader& table, const LookupRequest& request);
@@ -75,10 +84,6 @@ class Lookup {
   void Trim();
 
  private:
-  struct Request {
-    uint64_t row;
-    size_t place;  // in `out`, in rows
-  };
   Status VisitBatch(const TableView& view, size_t begin, size_t count,
                     uint64_t* failed);
   uint8_t* Place(const Request& request) const {

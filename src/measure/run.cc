@@ -12,6 +12,7 @@
 #include "measure/op_case.h"
 #include "measure/spread.h"
 #include "measure/yardsticks.h"
+#include "model/compute_threads.h"
 #include "model/source.h"
 #include "trace/conditions.h"
 
@@ -199,11 +200,6 @@ Result<BenchOptions> CheckOptions(BenchOptions options) {
   return options;
 }
 
-uint32_t ThreadsOf(const BenchOptions& options) {
-  if (options.model_options.threads > 0) return options.model_options.threads;
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
 }  // namespace
 }  // namespace measure
 
@@ -218,8 +214,11 @@ Result<BenchReport> RunBench(const BenchOptions& asked) {
                            Quoted(options.filter).c_str());
   }
   ECPHORY_RETURN_IF_ERROR(measure::CheckModel(options));
+  ECPHORY_ASSIGN_OR_RETURN(const ComputeThreads threads,
+                           ChooseThreads(options.model_options));
   ECPHORY_ASSIGN_OR_RETURN(const std::unique_ptr<ThreadPool> pool,
-                           ThreadPool::Create(measure::ThreadsOf(options)));
+                           StartThreads(threads));
+  ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding, BindCaller(threads));
   BenchReport report;
   measure::FillConditions(options, *ops, *pool, &report);
   measure::Run run(options, *ops, *pool);

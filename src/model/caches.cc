@@ -43,10 +43,7 @@ SourceCache MakeSource(const ModelConfig& config, const SessionOptions& options,
   source.index_keys =
       RowCache(formats.index_key, config.index_head_dim, groups);
   if (source.ratio > 1) {
-    // One capacity for all rings, so that they reach back equally far.
-    const uint64_t open = uint64_t{options.chunk} +
-                          *std::max_element(config.compress_ratios.begin(),
-                                            config.compress_ratios.end());
+    const uint64_t open = SequenceState::OpenRows(config, options.chunk);
     source.open_kv = RowCache(RowFormat::kF32, config.head_dim, open);
     source.open_gate = RowCache(RowFormat::kF32, config.head_dim, open);
   }
@@ -91,6 +88,8 @@ Result<SequenceState> SequenceState::Create(const ModelConfig& config,
   state.context = options.context;
   state.chunk = options.chunk;
   state.state_rounding = options.state_rounding;
+  state.tokens.reserve(options.context);
+  state.image.reserve(options.context);
   const CacheFormats formats = CacheFormats::For(options.state_rounding);
   for (uint32_t layer = 0; layer < config.n_layers; ++layer) {
     state.windows.emplace_back(formats.window, config.head_dim,
@@ -153,10 +152,31 @@ SequenceState::Checkpoint SequenceState::Save() const {
                         .history = history,
                         .logits = logits,
                         .rows = {}};
+  size_t total = 0;
+  ForEachNeededRow(*this,
+                   [&](const uint8_t*, size_t bytes) { total += bytes; });
+  checkpoint.rows.reserve(total);
   ForEachNeededRow(*this, [&](const uint8_t* row, size_t bytes) {
     checkpoint.rows.insert(checkpoint.rows.end(), row, row + bytes);
   });
   return checkpoint;
+}
+
+uint64_t SequenceState::CheckpointBytes(const ModelConfig& config,
+                                        const SessionOptions& options,
+                                        uint64_t position) {
+  if (position == 0) return 0;
+  const CacheFormats formats = CacheFormats::For(options.state_rounding);
+  const auto rows = [&](uint64_t needed) { return std::min(position, needed); };
+  uint64_t bytes = sizeof(float) * uint64_t{config.vocab_size};
+  bytes += config.n_layers * rows(config.sliding_window) *
+           RowBytes(formats.window, config.head_dim);
+  for (const uint32_t layer : config.kv_source_layer_ids) {
+    if (config.compress_ratios[layer] == 1) continue;
+    bytes += 2 * rows(OpenRows(config, 0)) *
+             RowBytes(RowFormat::kF32, config.head_dim);
+  }
+  return bytes;
 }
 
 void SequenceState::Return(Checkpoint checkpoint) {

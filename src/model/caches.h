@@ -2,6 +2,7 @@
 // the n-gram history, and what is needed to step back.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -83,6 +84,13 @@ class SequenceState {
     return uint64_t{config.sliding_window} + chunk;
   }
 
+  // Rows of a ring of open groups: one capacity for all sources, so that they
+  // reach back equally far. Sources of ratio 1 have none.
+  static uint64_t OpenRows(const ModelConfig& config, uint32_t chunk) {
+    return uint64_t{chunk} + *std::max_element(config.compress_ratios.begin(),
+                                               config.compress_ratios.end());
+  }
+
   SourceCache& SourceOf(const ModelConfig& config, uint32_t layer);
 
   // Rings hold `chunk` tokens more than a step needs, so that is how far back a
@@ -105,6 +113,10 @@ class SequenceState {
     std::vector<uint8_t> rows;
   };
   Checkpoint Save() const;
+  // Of the one that a session of such options saves at a position.
+  static uint64_t CheckpointBytes(const ModelConfig& config,
+                                  const SessionOptions& options,
+                                  uint64_t position);
   // Back to the checkpoint's position from any later one; EarliestTruncation()
   // is that position then. No step back to before it may lie in between.
   void Return(Checkpoint checkpoint);

@@ -4,10 +4,12 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/heap.h"
 #include "ecphory/model.h"
 #include "engram/config.h"
 #include "model/engram_source.h"
 #include "model/memory_plan.h"
+#include "model/planned_model.h"
 #include "model/stored_tensor.h"
 #include "model/tensor_slots.h"
 
@@ -139,8 +141,10 @@ void DescribeTokenizer(const Tokenizer& tokenizer, ModelInfo* info) {
                     std::to_string(data.added.size()) + " added tokens";
 }
 
-// Matrices stay in the mapped files, vectors are copied as fp32.
-void PlanWeights(const std::vector<TensorSlot>& slots, ModelInfo* info) {
+// Matrices stay in the mapped files or are copied from them, vectors are copied
+// as fp32.
+void PlanWeights(const std::vector<TensorSlot>& slots, bool copy,
+                 ModelInfo* info) {
   uint64_t tables = 0;
   for (const EngramTableFacts& table : info->engram_tables) {
     tables += table.bytes;
@@ -149,6 +153,12 @@ void PlanWeights(const std::vector<TensorSlot>& slots, ModelInfo* info) {
     if (tensor.used) info->memory.mapped_weights += tensor.bytes;
   }
   info->memory.mapped_weights -= tables;
+  if (copy) {
+    std::swap(info->memory.mapped_weights, info->memory.copied_weights);
+  }
+  const ModelConfig& c = info->config;
+  info->memory.resident_weights =
+      uint64_t{c.n_layers} * c.n_experts * sizeof(Expert);
   for (const TensorSlot& slot : slots) {
     if (slot.role != TensorRole::kVector) continue;
     info->memory.resident_weights += slot.ValueCount() * sizeof(float);
@@ -157,8 +167,9 @@ void PlanWeights(const std::vector<TensorSlot>& slots, ModelInfo* info) {
 
 }  // namespace
 
-Result<ModelInfo> DescribeModel(const ModelSource& source, uint32_t context,
-                                uint32_t chunk) {
+Result<ModelInfo> DescribeModel(const ModelSource& source,
+                                const SessionOptions& session,
+                                const ModelOptions& options) {
   ModelInfo info;
   info.path = source.path;
   info.format = source.format;
@@ -179,19 +190,34 @@ Result<ModelInfo> DescribeModel(const ModelSource& source, uint32_t context,
   }
   if (source.tokenizer) DescribeTokenizer(*source.tokenizer, &info);
   info.compressed_vocab = source.config.engram.compressed_vocab_size;
-  info.memory = PlanMemory(source.config, context, chunk);
-  PlanWeights(slots, &info);
+  ECPHORY_ASSIGN_OR_RETURN(const PlannedModel planned,
+                           PlanModel(source, options));
+  info.memory = PlanMemory(source.config, session, planned);
+  PlanWeights(slots, options.weights == "copy", &info);
+  if (source.config.engram.enabled()) {
+    info.memory.engram_reading = uint64_t{options.engram_queue_depth} * 4096;
+    info.memory.engram_cache =
+        options.engram_cache_bytes.value_or(engram::kDefaultCacheBytes);
+  }
   return info;
 }
 
 Result<ModelInfo> InspectModel(const std::string& path, uint32_t context,
-                               uint32_t chunk) {
+                               uint32_t chunk, const ModelOptions& options) {
+  const uint64_t heap_before = HeapInUse();
   ECPHORY_ASSIGN_OR_RETURN(const ModelSource source, OpenModelSource(path));
   if (context > source.config.max_positions) {
     return InvalidArgument("context of %u tokens: the model's maximum is %u",
                            context, source.config.max_positions);
   }
-  return DescribeModel(source, context, chunk);
+  SessionOptions session;
+  session.context = context;
+  if (chunk != 0) session.chunk = chunk;
+  ECPHORY_ASSIGN_OR_RETURN(ModelInfo info,
+                           DescribeModel(source, session, options));
+  const uint64_t heap_after = HeapInUse();
+  info.memory.names = heap_after - std::min(heap_before, heap_after);
+  return info;
 }
 
 }  // namespace ecphory

@@ -11,6 +11,7 @@
 
 #include "ecphory/session.h"
 #include "engram/hasher.h"
+#include "engram/lookup.h"
 #include "engram/store.h"
 #include "model/caches.h"
 
@@ -33,12 +34,18 @@ class EngramFetch {
   static constexpr size_t kMaxTaken = 128;
   static constexpr size_t kAllLayers = SIZE_MAX;
 
-  // Bytes of row values held for chunks of `chunk` tokens, the ones in use and
-  // the ones read ahead; `values`: of one token in one of `layers` layers.
-  static constexpr uint64_t BufferBytes(uint64_t layers, uint64_t values,
-                                        uint64_t chunk) {
-    return 2 * layers * chunk * values * sizeof(uint16_t) +
-           std::min<uint64_t>(chunk, kMaxTaken) * values * sizeof(float);
+  // Bytes held for chunks of `chunk` tokens: row values, numbers and the
+  // store's lookups of those in use and of those read ahead. A token has
+  // `columns` rows of `width` values in each of `layers` layers.
+  static constexpr uint64_t BufferBytes(uint64_t layers, uint64_t columns,
+                                        uint64_t width, uint64_t chunk) {
+    const uint64_t values = columns * width;
+    return 2 * layers * chunk *
+               (values * sizeof(uint16_t) +
+                columns * engram::Lookup::kBytesPerRow) +
+           std::min<uint64_t>(chunk, kMaxTaken) * values * sizeof(float) +
+           layers * chunk * columns * sizeof(uint64_t) +
+           3 * chunk * sizeof(int32_t);
   }
 
   // For chunks of at most `chunk` tokens.

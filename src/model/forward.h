@@ -17,6 +17,7 @@
 #include "engram/store.h"
 #include "model/caches.h"
 #include "model/engram_fetch.h"
+#include "model/forward_scratch.h"
 #include "model/hyper_connections.h"
 #include "model/weights.h"
 #include "ops/ops.h"
@@ -59,7 +60,7 @@ struct ForwardChunk {
 };
 
 // One per session; not thread-safe.
-class Forward {
+class Forward : private ForwardScratch {
  public:
   // Plans all scratch for chunks of options.chunk tokens.
   Forward(const ForwardModel& model, const SessionOptions& options);
@@ -96,8 +97,6 @@ class Forward {
   Status Logits();
 
   // Glue (forward_steps.cc).
-  void PlanCompressed();
-  void PlanEngram();
   Status BeginEngram();
   size_t EngramLayers(bool encoder_only) const;
   void StoreWindow(uint32_t layer, const float* kv);
@@ -155,35 +154,9 @@ class Forward {
   const MatmulInput projected_;
   HyperConnections streams_;
 
-  // Scratch of one chunk: T tokens, d head_dim, D hidden size.
-  std::vector<int64_t> positions_;        // [T]
-  std::vector<int64_t> group_positions_;  // [T] first token of each new group
-  std::vector<float> qr_;                 // [T, q_lora_rank]
-  std::vector<float> q_;                  // [T, n_heads, d]
-  std::vector<float> heads_;              // [T, n_heads, d]
-  std::vector<float> kv_;                 // [T, d]
-  std::vector<float> gate_;               // [T, d] compressor gates
-  std::vector<float> latent_;             // [T, d] at most one group a token
-  std::vector<float> index_key_;          // [T, index_head_dim]
-  std::vector<float> index_q_;            // [T, index_n_heads, index_head_dim]
-  std::vector<float> index_w_;            // [T, index_n_heads]
-  std::vector<float> scores_;             // [tile, groups]
-  LazyBytes candidates_;                  // [T, blocks] candidate mask
-  uint64_t candidate_groups_ = 0;         // groups it covers; 0 = none yet
-  std::vector<int32_t> selected_;         // [T, index_topk]
-  std::vector<float> lora_;               // [T, o_groups, o_lora_rank]
-  std::vector<float> router_logits_;      // [T, n_experts]
-  std::vector<int32_t> expert_ids_;       // [T, n_experts_per_token]
-  std::vector<float> expert_weights_;     // [T, n_experts_per_token]
-  std::vector<int32_t> shared_ids_;       // [T] zeros
-  std::vector<float> shared_weights_;     // [T] ones
-  std::vector<float> hidden_;             // [T, D]
-  std::vector<float> logits_;             // [logit batch, vocab]
-  const float* last_logits_ = nullptr;    // [vocab] inside logits_
-
-  std::optional<EngramFetch> engram_;  // none: no memory, or gates shut
-  std::vector<float> engram_kv_;       // [T, (H + 1) * D]
-  std::vector<float> engram_gate_;     // [T, H]
+  uint64_t candidate_groups_ = 0;       // groups candidates_ covers; 0: none
+  const float* last_logits_ = nullptr;  // [vocab] inside logits_
+  std::optional<EngramFetch> engram_;   // none: no memory, or gates shut
 
   // Of the chunk under way.
   const ForwardChunk* chunk_ = nullptr;

@@ -10,14 +10,6 @@ namespace ecphory {
 
 namespace {
 
-// Index scores are computed for a tile of tokens at a time, so that a long
-// context bounds scratch: 2^22 scores are 16 MiB.
-constexpr uint64_t kMaxScores = uint64_t{1} << 22;
-
-// Tokens whose logits are computed together when all are wanted: a batch of a
-// 129,280-token vocabulary is 16 MiB.
-constexpr size_t kLogitBatch = 32;
-
 HyperConnections::Shape StreamShape(const ModelConfig& config,
                                     const SessionOptions& options) {
   return {.streams = config.hc_mult,
@@ -39,68 +31,22 @@ MatmulInput InputOf(Activations activations) {
   return MatmulInput::kF32;
 }
 
-uint64_t MaxGroups(const ModelConfig& config, uint64_t context) {
-  uint64_t groups = 0;
-  for (uint32_t layer : config.kv_source_layer_ids) {
-    groups = std::max(groups, context / config.compress_ratios[layer]);
-  }
-  return groups;
-}
-
 }  // namespace
 
 Forward::Forward(const ForwardModel& model, const SessionOptions& options)
-    : model_(model),
+    : ForwardScratch(*model.config, options),
+      model_(model),
       config_(*model.config),
       ops_(*model.ops),
       pool_(*model.pool),
       options_(options),
       projected_(InputOf(options.activations)),
       streams_(StreamShape(config_, options), options.chunk, ops_, pool_) {
-  const size_t T = options.chunk, d = config_.head_dim;
-  positions_.resize(T);
-  qr_.resize(T * config_.q_lora_rank);
-  q_.resize(T * config_.n_heads * d);
-  heads_.resize(q_.size());
-  kv_.resize(T * d);
-  lora_.resize(T * config_.o_groups * config_.o_lora_rank);
-  router_logits_.resize(T * config_.n_experts);
-  expert_ids_.resize(T * config_.n_experts_per_token);
-  expert_weights_.resize(expert_ids_.size());
-  shared_ids_.assign(T, 0);
-  shared_weights_.assign(T, 1.0f);
-  hidden_.resize(T * config_.hidden_size);
-  PlanCompressed();
-  PlanEngram();
+  if (!config_.engram.enabled() || !options.engram) return;
+  engram_.emplace(*model_.hasher, *model_.store, options.chunk);
 }
 
 Forward::~Forward() = default;
-
-void Forward::PlanCompressed() {
-  if (config_.kv_source_layer_ids.empty()) return;
-  // None in a context shorter than every ratio; a group is opened all the same.
-  const uint64_t groups = MaxGroups(config_, options_.context);
-  const size_t T = options_.chunk;
-  group_positions_.resize(T);
-  gate_.resize(T * config_.head_dim);
-  latent_.resize(T * config_.head_dim);
-  index_key_.resize(T * config_.index_head_dim);
-  index_q_.resize(T * config_.index_n_heads * config_.index_head_dim);
-  index_w_.resize(T * config_.index_n_heads);
-  scores_.resize(std::max(groups, std::min(T * groups, kMaxScores)));
-  selected_.resize(T * config_.index_topk);
-  if (config_.candidate_source_layer_id >= 0) {
-    candidates_ = LazyBytes(T * CeilDiv(groups, config_.candidate_block_size));
-  }
-}
-
-void Forward::PlanEngram() {
-  if (!config_.engram.enabled() || !options_.engram) return;
-  const size_t T = options_.chunk;
-  engram_.emplace(*model_.hasher, *model_.store, T);
-  engram_kv_.resize(T * (config_.hc_mult + 1) * config_.hidden_size);
-  engram_gate_.resize(T * config_.hc_mult);
-}
 
 // --- Engram -----------------------------------------------------------------
 

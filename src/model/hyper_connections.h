@@ -43,6 +43,10 @@ class HyperConnections {
 
   HyperConnections(const Shape& shape, size_t max_tokens, const Ops& ops,
                    ThreadPool& pool);
+  // Of the buffers for one token: H streams, their coefficients, x and y.
+  static constexpr uint64_t TokenBytes(uint64_t streams, uint64_t dim) {
+    return sizeof(float) * ((streams + 2) * dim + (2 + streams) * streams);
+  }
 
   // [T, H, D] after all sites that have run; writable until the next Site().
   float* streams();

@@ -1,12 +1,18 @@
 #include "model/memory_plan.h"
 
 #include <algorithm>
-#include <cmath>
+#include <iterator>
+#include <optional>
 
 #include "ecphory/session.h"
 #include "engram/hasher.h"
+#include "io/memory_facts.h"
 #include "model/caches.h"
 #include "model/engram_fetch.h"
+#include "model/forward_scratch.h"
+#include "model/hyper_connections.h"
+#include "model/prefill.h"
+#include "ops/cpu/scratch_plan.h"
 #include "tensor/row_codec.h"
 
 namespace ecphory {
@@ -17,40 +23,89 @@ namespace {
 constexpr uint32_t kDefaultContext = 4096;
 
 // One compressed entry with its index key, as a KV source publishes it.
-uint64_t EntryBytes(const ModelConfig& c) {
-  const CacheFormats formats;
+uint64_t EntryBytes(const ModelConfig& c, bool rounding = true) {
+  const CacheFormats formats = CacheFormats::For(rounding);
   return RowBytes(formats.latent, c.head_dim) +
          RowBytes(formats.index_key, c.index_head_dim);
 }
 
-// Rows of a source's ring of open groups; none at ratio 1.
-uint64_t OpenRows(const ModelConfig& c, uint32_t source, uint32_t chunk) {
-  if (c.compress_ratios[source] == 1) return 0;
-  const uint32_t largest =
-      *std::max_element(c.compress_ratios.begin(), c.compress_ratios.end());
-  return uint64_t{chunk} + largest;
+uint64_t EngramBytes(const ModelConfig& c, const SessionOptions& options) {
+  if (!c.engram.enabled() || !options.engram) return 0;
+  return EngramFetch::BufferBytes(c.engram.layer_ids.size(), c.engram.columns(),
+                                  c.engram.head_dim, options.chunk);
 }
 
-// fp32 values of one token's activations (the scratch of forward.h), the
-// values of Engram rows apart.
-uint64_t TokenValues(const ModelConfig& c) {
-  const uint64_t dim = c.hidden_size, d = c.head_dim, streams = c.hc_mult;
-  uint64_t values = 2 * streams * dim + 4 * dim;  // streams, x, y, hidden
-  values += c.q_lora_rank + 2 * uint64_t{c.n_heads} * d + 3 * d;  // attention
-  values += uint64_t{c.o_groups} * c.o_lora_rank;
-  values += uint64_t{c.index_n_heads} * (c.index_head_dim + 1) + c.index_topk;
-  values += c.n_experts + 2 * uint64_t{c.n_experts_per_token};
-  values += uint64_t{c.n_experts_per_token} * c.expert_dim * 2;
-  if (!c.engram.enabled()) return values;
-  values += (streams + 1) * dim;
-  return values + c.engram.layer_ids.size() * 2 * uint64_t{c.engram.columns()};
+MatmulInput InputOf(Activations activations) {
+  switch (activations) {
+    case Activations::kF32: return MatmulInput::kF32;
+    case Activations::kBF16: return MatmulInput::kBF16;
+    case Activations::kInt8: return MatmulInput::kInt8;
+  }
+  return MatmulInput::kF32;
 }
 
-uint64_t EngramBytes(const ModelConfig& c, uint32_t chunk) {
-  if (!c.engram.enabled()) return 0;
-  return EngramFetch::BufferBytes(
-      c.engram.layer_ids.size(),
-      uint64_t{c.engram.columns()} * c.engram.head_dim, chunk);
+void AddProducts(const std::vector<ScratchProduct>& from, size_t tokens,
+                 MatmulInput input, ScratchShape* shape) {
+  for (ScratchProduct product : from) {
+    product.tokens = tokens;
+    product.input = input;
+    shape->products.push_back(product);
+  }
+}
+
+void AddIndexer(const ModelConfig& c, const SessionOptions& options,
+                ScratchShape* shape) {
+  shape->topk = c.index_topk;
+  for (const uint32_t source : c.kv_source_layer_ids) {
+    const size_t groups = options.context / c.compress_ratios[source];
+    shape->groups = std::max(shape->groups, groups);
+  }
+  shape->index_tokens =
+      ForwardScratch::ScoredTokens(shape->groups, options.chunk);
+  shape->index_heads = c.index_n_heads;
+  shape->index_dim = c.index_head_dim;
+  shape->index_codes = options.state_rounding;
+  if (c.candidate_source_layer_id >= 0) {
+    shape->block_size = c.candidate_block_size;
+  }
+}
+
+ScratchShape ShapeOf(const ModelConfig& c, const SessionOptions& options,
+                     const PlannedModel& model) {
+  ScratchShape shape{.threads = model.threads,
+                     .tokens = options.chunk,
+                     .dim = c.hidden_size,
+                     .streams = c.hc_mult,
+                     .input = InputOf(options.activations),
+                     .experts = model.experts,
+                     .heads = c.n_heads,
+                     .head_dim = c.head_dim,
+                     .window = c.sliding_window};
+  AddProducts(model.products, options.chunk, shape.input, &shape);
+  AddProducts(model.head, 1, shape.input, &shape);
+  if (options.engram) {
+    AddProducts(model.engram,
+                std::min<size_t>(options.chunk, EngramFetch::kMaxTaken),
+                MatmulInput::kBF16, &shape);
+  }
+  const auto& ratios = c.compress_ratios;
+  shape.window_only = std::count(ratios.begin(), ratios.end(), 0u) > 0;
+  if (!c.kv_source_layer_ids.empty()) AddIndexer(c, options, &shape);
+  return shape;
+}
+
+// Ids, image marks and the last logits of a sequence.
+uint64_t SequenceBytes(const ModelConfig& c, uint32_t context) {
+  return uint64_t{context} * (sizeof(int32_t) + sizeof(uint8_t)) +
+         sizeof(float) * uint64_t{c.vocab_size};
+}
+
+// The way back from a prompt that skips layers (SequenceState::Checkpoint),
+// which a session can have behind it at most when such a prompt begins.
+uint64_t PrefillCopyBytes(const ModelConfig& c, const SessionOptions& options) {
+  const uint64_t shortest = ShortestSkipping(c, options);
+  if (shortest == 0 || shortest >= options.context) return 0;
+  return SequenceState::CheckpointBytes(c, options, options.context - shortest);
 }
 
 }  // namespace
@@ -63,47 +118,70 @@ double StateBytesPerToken(const ModelConfig& c) {
   return bytes;
 }
 
-uint64_t FixedStateBytes(const ModelConfig& c, uint32_t chunk) {
-  const CacheFormats formats;
+uint64_t FixedStateBytes(const ModelConfig& c, uint32_t chunk, bool rounding) {
+  const CacheFormats formats = CacheFormats::For(rounding);
   uint64_t bytes = uint64_t{c.n_layers} *
                    SequenceState::WindowCapacity(c, chunk) *
                    RowBytes(formats.window, c.head_dim);
   const uint64_t open_row = 2 * RowBytes(RowFormat::kF32, c.head_dim);
   for (const uint32_t source : c.kv_source_layer_ids) {
-    bytes += OpenRows(c, source, chunk) * open_row;
+    if (c.compress_ratios[source] == 1) continue;
+    bytes += SequenceState::OpenRows(c, chunk) * open_row;
   }
   return bytes + (c.engram.enabled() ? sizeof(engram::History) : 0);
 }
 
-uint64_t StateBytes(const ModelConfig& c, uint32_t context, uint32_t chunk) {
-  uint64_t bytes = FixedStateBytes(c, chunk);
+uint64_t StateBytes(const ModelConfig& c, uint32_t context, uint32_t chunk,
+                    bool rounding) {
+  uint64_t bytes = FixedStateBytes(c, chunk, rounding);
   for (const uint32_t source : c.kv_source_layer_ids) {
-    bytes += context / c.compress_ratios[source] * EntryBytes(c);
+    bytes += context / c.compress_ratios[source] * EntryBytes(c, rounding);
   }
   return bytes;
 }
 
-uint64_t ScratchBytes(const ModelConfig& c, uint32_t context, uint32_t chunk) {
-  const uint64_t scores = c.kv_source_layer_ids.empty() ? 0 : uint64_t{context};
-  return sizeof(float) *
-             (TokenValues(c) * chunk + scores + uint64_t{c.vocab_size}) +
-         EngramBytes(c, chunk);
+uint64_t ScratchBytes(const ModelConfig& c, const SessionOptions& options) {
+  return ForwardScratch::Bytes(c, options) +
+         HyperConnections::TokenBytes(c.hc_mult, c.hidden_size) *
+             options.chunk +
+         EngramBytes(c, options) + SequenceBytes(c, options.context);
 }
 
-MemoryPlan PlanMemory(const ModelConfig& c, uint32_t context, uint32_t chunk) {
+MemoryPlan PlanMemory(const ModelConfig& c, const SessionOptions& asked,
+                      const PlannedModel& model) {
+  SessionOptions options = asked;
+  if (options.context == 0) {
+    options.context = std::min(c.max_positions, kDefaultContext);
+  }
+  options.chunk = std::min(options.chunk, options.context);
   MemoryPlan plan;
-  plan.context =
-      context != 0 ? context : std::min(c.max_positions, kDefaultContext);
-  plan.chunk = chunk != 0 ? chunk : SessionOptions().chunk;
+  plan.context = options.context;
+  plan.chunk = options.chunk;
+  plan.threads = model.threads;
   plan.state_per_token_exact = StateBytesPerToken(c);
   for (const uint32_t source : c.kv_source_layer_ids) {
     const uint64_t ratio = c.compress_ratios[source];
     plan.state_per_token += (EntryBytes(c) + ratio - 1) / ratio;
   }
-  plan.state_fixed = FixedStateBytes(c, plan.chunk);
-  plan.state_context = StateBytes(c, plan.context, plan.chunk);
-  plan.scratch = ScratchBytes(c, plan.context, plan.chunk);
+  const bool rounding = options.state_rounding;
+  plan.state_fixed = FixedStateBytes(c, plan.chunk, rounding);
+  plan.state_context = StateBytes(c, plan.context, plan.chunk, rounding);
+  plan.scratch = ScratchBytes(c, options);
+  plan.prefill_copy = PrefillCopyBytes(c, options);
+  if (model.keeps_scratch) {
+    plan.operators = CpuScratchBytes(ShapeOf(c, options, model));
+  }
   return plan;
+}
+
+Status CheckFits(const std::string& what, uint64_t bytes,
+                 const std::string& advice) {
+  const std::optional<uint64_t> attainable = AttainableMemory();
+  if (!attainable || bytes <= *attainable) return {};
+  return ResourceExhausted(
+      "%s need %llu bytes of memory, %llu are to be had; %s", what.c_str(),
+      static_cast<unsigned long long>(bytes),
+      static_cast<unsigned long long>(*attainable), advice.c_str());
 }
 
 }  // namespace ecphory

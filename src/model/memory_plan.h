@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "ecphory/config.h"
 #include "ecphory/model.h"
+#include "ecphory/session.h"
+#include "model/planned_model.h"
 
 namespace ecphory {
 
@@ -14,20 +17,26 @@ namespace ecphory {
 double StateBytesPerToken(const ModelConfig& config);
 
 // The part of the caches that does not grow with the context: window rings,
-// open groups, the n-gram history.
-uint64_t FixedStateBytes(const ModelConfig& config, uint32_t chunk);
+// open groups, the n-gram history. `rounding`: as SessionOptions has it.
+uint64_t FixedStateBytes(const ModelConfig& config, uint32_t chunk,
+                         bool rounding = true);
 
 // All caches at `context` tokens.
-uint64_t StateBytes(const ModelConfig& config, uint32_t context,
-                    uint32_t chunk);
+uint64_t StateBytes(const ModelConfig& config, uint32_t context, uint32_t chunk,
+                    bool rounding = true);
 
-// Activations of one forward pass over `chunk` tokens, and the logits of one.
-uint64_t ScratchBytes(const ModelConfig& config, uint32_t context,
-                      uint32_t chunk);
+// Buffers of forward passes over `chunk` tokens, and what a sequence keeps
+// beside its caches.
+uint64_t ScratchBytes(const ModelConfig& config, const SessionOptions& options);
 
-// All of the above; the weights' fields stay 0. `context` and `chunk` 0 mean
-// the session defaults.
-MemoryPlan PlanMemory(const ModelConfig& config, uint32_t context,
-                      uint32_t chunk);
+// What a session of such a model takes, what operators keep included; the
+// weights' fields stay 0. Context 0 means the session's default.
+MemoryPlan PlanMemory(const ModelConfig& config, const SessionOptions& options,
+                      const PlannedModel& model);
+
+// kResourceExhausted unless the process can get so many bytes: "WHAT of N bytes
+// ..., M are to be had; ADVICE". Where that is not known everything fits.
+Status CheckFits(const std::string& what, uint64_t bytes,
+                 const std::string& advice);
 
 }  // namespace ecphory

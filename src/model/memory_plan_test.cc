@@ -9,10 +9,18 @@
 namespace ecphory {
 namespace {
 
+// 0: the session's defaults.
+MemoryPlan Plan(const ModelConfig& c, uint32_t context, uint32_t chunk) {
+  SessionOptions options;
+  options.context = context;
+  if (chunk != 0) options.chunk = chunk;
+  return PlanMemory(c, options, {});
+}
+
 // 288 bytes of latent and 68 of index key: three sources of ratio 2 and one of
 // ratio 1.
 TEST(MemoryPlan, ReleasedSizesTake890BytesAToken) {
-  const MemoryPlan plan = PlanMemory(testing::ReleasedConfig(), 0, 0);
+  const MemoryPlan plan = Plan(testing::ReleasedConfig(), 0, 0);
   EXPECT_EQ(plan.state_per_token_exact, 890);
   EXPECT_EQ(plan.state_per_token, 890u);
 }
@@ -20,7 +28,7 @@ TEST(MemoryPlan, ReleasedSizesTake890BytesAToken) {
 TEST(MemoryPlan, FractionsAreRoundedUpPerSource) {
   ModelConfig c = testing::ReleasedConfig();
   for (uint32_t& ratio : c.compress_ratios) ratio = ratio == 2 ? 3 : ratio;
-  const MemoryPlan plan = PlanMemory(c, 0, 0);
+  const MemoryPlan plan = Plan(c, 0, 0);
   EXPECT_DOUBLE_EQ(plan.state_per_token_exact, 356 + 356.0);
   EXPECT_EQ(plan.state_per_token, 356u + 3 * 119);
 }
@@ -44,12 +52,12 @@ TEST(MemoryPlan, IsWhatASessionAllocates) {
 
 TEST(MemoryPlan, DefaultsAreTheSessions) {
   ModelConfig c = testing::ReleasedConfig();
-  EXPECT_EQ(PlanMemory(c, 0, 0).context, 4096u);
-  EXPECT_EQ(PlanMemory(c, 0, 0).chunk, SessionOptions().chunk);
+  EXPECT_EQ(Plan(c, 0, 0).context, 4096u);
+  EXPECT_EQ(Plan(c, 0, 0).chunk, SessionOptions().chunk);
   c.max_positions = 100;
-  EXPECT_EQ(PlanMemory(c, 0, 0).context, 100u);
-  EXPECT_EQ(PlanMemory(c, 77, 5).context, 77u);
-  EXPECT_EQ(PlanMemory(c, 77, 5).chunk, 5u);
+  EXPECT_EQ(Plan(c, 0, 0).context, 100u);
+  EXPECT_EQ(Plan(c, 77, 5).context, 77u);
+  EXPECT_EQ(Plan(c, 77, 5).chunk, 5u);
 }
 
 TEST(MemoryPlan, AModelWithoutCompressionOnlyHasWindows) {
@@ -57,7 +65,7 @@ TEST(MemoryPlan, AModelWithoutCompressionOnlyHasWindows) {
   c.compress_ratios.assign(c.n_layers, 0);
   c.kv_source_layer_ids.clear();
   c.index_source_layer_ids.clear();
-  const MemoryPlan plan = PlanMemory(c, 4096, 256);
+  const MemoryPlan plan = Plan(c, 4096, 256);
   EXPECT_EQ(plan.state_per_token, 0u);
   EXPECT_EQ(plan.state_context, plan.state_fixed);
 }

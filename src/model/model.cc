@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/processors.h"
+#include "base/heap.h"
+#include "base/quote.h"
+#include "model/memory_plan.h"
 #include "model/model_impl.h"
 #include "model/rope_table.h"
 #include "ops/ops.h"
@@ -12,11 +14,9 @@ namespace ecphory {
 
 namespace {
 
-// More would only add wake-ups: no released shape splits finer.
-constexpr uint32_t kMaxThreads = 1024;
-
 Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
   if (!impl->source.config.engram.enabled()) return Status::Ok();
+  const uint64_t before = HeapInUse();
   ECPHORY_ASSIGN_OR_RETURN(impl->hasher, MakeHasher(impl->source));
   ECPHORY_ASSIGN_OR_RETURN(std::vector<engram::TableSource> tables,
                            EngramTables(impl->source));
@@ -28,6 +28,9 @@ Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
   ECPHORY_ASSIGN_OR_RETURN(impl->store,
                            engram::Store::Open(std::move(tables), store));
   const engram::IoReport& io = impl->store->io();
+  impl->info.memory.engram_cache = io.cache_bytes;
+  const uint64_t after = HeapInUse();
+  if (after > before) impl->info.memory.engram_reading = after - before;
   impl->engram_io = {.mode = IoModeName(io.mode),
                      .direct = io.direct,
                      .fallback = io.fallback,
@@ -37,19 +40,41 @@ Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
 }
 
 Status StartBackend(const ModelOptions& options, Model::Impl* impl) {
-  if (options.threads > kMaxThreads) {
-    return InvalidArgument("threads = %u: expected 0 (all processors) to %u",
-                           options.threads, kMaxThreads);
-  }
   ECPHORY_ASSIGN_OR_RETURN(impl->forward.ops, FindOps(options.backend.c_str()));
   impl->backend = impl->forward.ops->name;
   if (impl->forward.ops == &CpuOps()) {
     impl->backend += std::string(" (") + CpuTargetName() + ")";
   }
-  ECPHORY_ASSIGN_OR_RETURN(
-      impl->pool,
-      ThreadPool::Create(options.threads == 0 ? AvailableProcessors()
-                                              : options.threads));
+  ECPHORY_ASSIGN_OR_RETURN(impl->threads, ChooseThreads(options));
+  ECPHORY_ASSIGN_OR_RETURN(impl->pool, StartThreads(impl->threads));
+  return Status::Ok();
+}
+
+Status ReadHeaders(const std::string& path, const ModelOptions& options,
+                   Model::Impl* impl) {
+  const uint64_t before = HeapInUse();
+  ECPHORY_ASSIGN_OR_RETURN(impl->source, OpenModelSource(path));
+  ModelOptions planned = options;
+  planned.threads = static_cast<uint32_t>(impl->pool->threads());
+  ECPHORY_ASSIGN_OR_RETURN(impl->planned, PlanModel(impl->source, planned));
+  ECPHORY_ASSIGN_OR_RETURN(impl->info,
+                           DescribeModel(impl->source, {}, planned));
+  MemoryPlan& plan = impl->info.memory;
+  const uint64_t after = HeapInUse();
+  plan.names = after - std::min(before, after);
+  if (plan.copied_weights == 0) return Status::Ok();
+  return CheckFits(path + ": weights to copy", plan.copied_weights,
+                   "leave them in the mapped file (map)");
+}
+
+Status ReadWeights(const ModelOptions& options, Model::Impl* impl) {
+  WeightLoading loading;
+  loading.pool = impl->pool.get();
+  loading.progress = options.on_load;
+  loading.copy = options.weights == "copy";
+  ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding,
+                           BindCaller(impl->threads));
+  ECPHORY_ASSIGN_OR_RETURN(impl->weights, LoadWeights(impl->source, loading));
   return Status::Ok();
 }
 
@@ -115,11 +140,14 @@ Model::~Model() = default;
 Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
                                                  const ModelOptions& options) {
   auto impl = std::make_unique<Impl>();
+  if (options.weights != "copy" && options.weights != "map") {
+    return InvalidArgument("weights = %s: expected map or copy",
+                           Quoted(options.weights).c_str());
+  }
   ECPHORY_RETURN_IF_ERROR(StartBackend(options, impl.get()));
-  ECPHORY_ASSIGN_OR_RETURN(impl->source, OpenModelSource(path));
-  ECPHORY_ASSIGN_OR_RETURN(impl->info, DescribeModel(impl->source, 0, 0));
+  ECPHORY_RETURN_IF_ERROR(ReadHeaders(path, options, impl.get()));
   ECPHORY_RETURN_IF_ERROR(OpenEngram(options, impl.get()));
-  ECPHORY_ASSIGN_OR_RETURN(impl->weights, LoadWeights(impl->source));
+  ECPHORY_RETURN_IF_ERROR(ReadWeights(options, impl.get()));
   PlanForward(impl.get());
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
@@ -135,6 +163,18 @@ const char* Model::backend() const { return impl_->backend.c_str(); }
 
 uint32_t Model::threads() const {
   return static_cast<uint32_t>(impl_->pool->threads());
+}
+
+MemoryPlan Model::PlanMemory(const SessionOptions& options) const {
+  MemoryPlan plan = ecphory::PlanMemory(config(), options, impl_->planned);
+  const MemoryPlan& opened = info().memory;
+  plan.mapped_weights = opened.mapped_weights;
+  plan.copied_weights = opened.copied_weights;
+  plan.resident_weights = opened.resident_weights;
+  plan.names = opened.names;
+  plan.engram_cache = opened.engram_cache;
+  plan.engram_reading = opened.engram_reading;
+  return plan;
 }
 
 const EngramIoFacts& Model::engram_io() const { return impl_->engram_io; }

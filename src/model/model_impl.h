@@ -11,7 +11,9 @@
 #include "ecphory/model.h"
 #include "engram/hasher.h"
 #include "engram/store.h"
+#include "model/compute_threads.h"
 #include "model/forward.h"
+#include "model/planned_model.h"
 #include "model/source.h"
 #include "model/weights.h"
 
@@ -24,6 +26,8 @@ struct Model::Impl {
   std::optional<engram::Hasher> hasher;
   std::unique_ptr<engram::Store> store;
   EngramIoFacts engram_io;
+  PlannedModel planned;
+  ComputeThreads threads;
   std::unique_ptr<ThreadPool> pool;
   std::string backend;
   ForwardModel forward;  // points into the members above

@@ -61,4 +61,11 @@ PrefillPlan PlanPrefill(const ModelConfig& config,
   return {.tail = tail, .whole = static_cast<size_t>(tail + halo + 1)};
 }
 
+uint64_t ShortestSkipping(const ModelConfig& config,
+                          const SessionOptions& options) {
+  if (LastKvSource(config) < 0 || options.prefill == Prefill::kFull) return 0;
+  if (options.prefill == Prefill::kReplay) return config.sliding_window + 1;
+  return DecoderHalo(config) + 2 * uint64_t{options.chunk} + 1;
+}
+
 }  // namespace ecphory

@@ -41,4 +41,8 @@ uint64_t DecoderHalo(const ModelConfig& config);
 PrefillPlan PlanPrefill(const ModelConfig& config,
                         const SessionOptions& options, size_t tokens);
 
+// The fewest tokens whose plan skips; 0: no number of tokens does.
+uint64_t ShortestSkipping(const ModelConfig& config,
+                          const SessionOptions& options);
+
 }  // namespace ecphory

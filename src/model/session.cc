@@ -6,6 +6,7 @@
 #include "io/file.h"
 #include "model/caches.h"
 #include "model/forward.h"
+#include "model/memory_plan.h"
 #include "model/model_impl.h"
 #include "model/prefill.h"
 #include "model/snapshot.h"
@@ -85,6 +86,10 @@ Result<std::unique_ptr<Session>> Session::Create(
     std::shared_ptr<const Model> model, const SessionOptions& options) {
   SessionOptions checked = options;
   ECPHORY_RETURN_IF_ERROR(CheckOptions(model->config(), &checked));
+  ECPHORY_RETURN_IF_ERROR(CheckFits(
+      "a session of " + std::to_string(checked.context) + " tokens would",
+      model->PlanMemory(checked).Session(),
+      "ask for a smaller --ctx or --chunk"));
   ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
                            SequenceState::Create(model->config(), checked));
   auto impl =
@@ -177,6 +182,8 @@ Status Session::Append(std::span<const int32_t> tokens,
   Impl& impl = *impl_;
   SequenceState& state = impl.state;
   ECPHORY_RETURN_IF_ERROR(impl.CheckTokens(tokens, options));
+  ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding,
+                           BindCaller(impl.model->impl().threads));
   const std::vector<uint8_t> image =
       ImagePositions(impl.config(), tokens, options.image_mask);
   const Text text{.tokens = tokens,

@@ -9,6 +9,7 @@
 
 #include "ecphory/config.h"
 #include "ecphory/model.h"
+#include "ecphory/session.h"
 #include "ecphory/status.h"
 #include "ecphory/tokenizer.h"
 #include "engram/hasher.h"
@@ -44,8 +45,11 @@ Result<engram::Hasher> MakeHasher(const ModelSource& source);
 Result<std::vector<engram::TableSource>> EngramTables(
     const ModelSource& source);
 
-// Everything `ecphory info` prints.
-Result<ModelInfo> DescribeModel(const ModelSource& source, uint32_t context,
-                                uint32_t chunk);
+// Everything `ecphory info` prints, with memory planned for a model that is
+// opened and a session that is created with these options. `names` of the plan
+// stays 0.
+Result<ModelInfo> DescribeModel(const ModelSource& source,
+                                const SessionOptions& session,
+                                const ModelOptions& options);
 
 }  // namespace ecphory

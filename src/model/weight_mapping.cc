@@ -1,6 +1,7 @@
 #include "model/weight_mapping.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "model/engram_source.h"
@@ -47,7 +48,21 @@ Result<WeightMapping> WeightMapping::Map(
   return mapping;
 }
 
-const uint8_t* WeightMapping::Bytes(const TensorInfo& tensor) const {
+Result<WeightMapping> WeightMapping::Reserve(
+    const ModelSource& source, const std::vector<const TensorInfo*>& used) {
+  WeightMapping mapping;
+  mapping.ranges_ = CoverTensors(used, EngramTableTensors(source));
+  for (const FileRange& range : mapping.ranges_) {
+    Result<AnonymousMemory> memory = AnonymousMemory::Map(
+        range.end - range.begin, AnonymousMemory::Pages::kHuge);
+    if (!memory.ok()) return memory.status().WithContext("weights");
+    mapping.copies_.push_back(
+        std::make_shared<AnonymousMemory>(std::move(memory).value()));
+  }
+  return mapping;
+}
+
+size_t WeightMapping::RangeOf(const TensorInfo& tensor) const {
   const auto after = std::upper_bound(
       ranges_.begin(), ranges_.end(), tensor,
       [](const TensorInfo& t, const FileRange& r) {
@@ -57,8 +72,19 @@ const uint8_t* WeightMapping::Bytes(const TensorInfo& tensor) const {
   const FileRange& range = *std::prev(after);
   ECPHORY_CHECK(range.file == tensor.file &&
                 tensor.offset + tensor.bytes <= range.end);
-  const size_t index = static_cast<size_t>(std::prev(after) - ranges_.begin());
-  return mappings_[index]->bytes().data() + (tensor.offset - range.begin);
+  return static_cast<size_t>(std::prev(after) - ranges_.begin());
+}
+
+const uint8_t* WeightMapping::Bytes(const TensorInfo& tensor) const {
+  if (!copies_.empty()) return Write(tensor);
+  const size_t index = RangeOf(tensor);
+  return mappings_[index]->bytes().data() +
+         (tensor.offset - ranges_[index].begin);
+}
+
+uint8_t* WeightMapping::Write(const TensorInfo& tensor) const {
+  const size_t index = RangeOf(tensor);
+  return copies_[index]->data() + (tensor.offset - ranges_[index].begin);
 }
 
 uint64_t WeightMapping::bytes() const {

@@ -9,6 +9,7 @@
 #include "model/stored_tensor.h"
 #include "model/tensor_slots.h"
 #include "model/weight_mapping.h"
+#include "model/weight_reading.h"
 #include "tensor/scale_check.h"
 
 namespace ecphory {
@@ -59,6 +60,28 @@ std::vector<const TensorInfo*> UsedTensors(
     }
   }
   return used;
+}
+
+// What one matrix, or one vector, is made of in the files: rows, in the order
+// in which threads will share them.
+std::vector<TensorPiece> PiecesOf(const std::vector<FoundSlot>& found) {
+  std::vector<TensorPiece> pieces;
+  for (const FoundSlot& entry : found) {
+    if (entry.vector != nullptr) {
+      pieces.push_back({entry.vector, 0, entry.vector->bytes, 1});
+    }
+    for (const StoredMatrix& matrix : entry.matrices) {
+      Matrix view;
+      view.format = matrix.format;
+      view.cols = matrix.cols;
+      pieces.push_back({matrix.data, matrix.data_offset,
+                        matrix.rows * view.row_bytes(), matrix.rows});
+      if (matrix.scales == nullptr) continue;
+      pieces.push_back(
+          {matrix.scales, 0, matrix.scales->bytes, matrix.scales->shape[0]});
+    }
+  }
+  return pieces;
 }
 
 class Binder {
@@ -160,19 +183,28 @@ void FillImageBias(Weights* weights) {
 
 }  // namespace
 
-Result<Weights> LoadWeights(const ModelSource& source) {
+Result<Weights> LoadWeights(const ModelSource& source,
+                            const WeightLoading& loading) {
   Weights weights;
   ECPHORY_ASSIGN_OR_RETURN(
       const std::vector<FoundSlot> found,
       FindAll(source, MakeTensorSlots(source.config, &weights)));
+  const std::vector<const TensorInfo*> used = UsedTensors(found);
   ECPHORY_ASSIGN_OR_RETURN(const WeightMapping mapping,
-                           WeightMapping::Map(source, UsedTensors(found)));
+                           loading.copy ? WeightMapping::Reserve(source, used)
+                                        : WeightMapping::Map(source, used));
+  if (loading.copy) {
+    ECPHORY_RETURN_IF_ERROR(ReadTensors(source, loading.open, PiecesOf(found),
+                                        mapping, loading.progress,
+                                        *loading.pool));
+  }
   Binder binder(source, mapping);
   for (const FoundSlot& entry : found) {
     ECPHORY_RETURN_IF_ERROR(binder.Bind(entry));
   }
   FillImageBias(&weights);
   weights.mappings = mapping.mappings();
+  weights.copies = mapping.copies();
   weights.mapped_bytes = mapping.bytes();
   weights.resident_bytes = binder.resident_bytes();
   return weights;

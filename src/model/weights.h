@@ -2,9 +2,14 @@
 // pass reads them.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "base/anonymous_memory.h"
+#include "base/thread_pool.h"
 #include "ecphory/status.h"
 #include "io/file.h"
 #include "model/source.h"
@@ -74,14 +79,30 @@ struct Weights {
   Matrix head;              // [vocab, D]
   std::vector<float> norm;  // [D]
   std::vector<LayerWeights> layers;
-  // Keeps the views valid. The Engram tables' ranges are in none of them.
+  // Keep the views valid: mapped files, or memory that holds what was read. The
+  // Engram tables' ranges are in none of them.
   std::vector<std::shared_ptr<FileMapping>> mappings;
-  uint64_t mapped_bytes = 0;
+  std::vector<std::shared_ptr<AnonymousMemory>> copies;
+  uint64_t mapped_bytes = 0;  // of both
   uint64_t resident_bytes = 0;
 };
 
-// Maps the files and binds every tensor, checking name, dtype and shape of each
-// against the config. Errors name file, tensor, found and expected.
-Result<Weights> LoadWeights(const ModelSource& source);
+// How a file is opened: OpenFile, or what stands in for it in a test.
+using FileOpener = std::function<Result<std::shared_ptr<RandomAccessFile>>(
+    const std::string& path)>;
+
+struct WeightLoading {
+  bool copy = false;           // into memory of the process, by `pool`
+  ThreadPool* pool = nullptr;  // needed to copy
+  FileOpener open = OpenFile;  // to copy
+  // Bytes read and in all; false cancels. May be empty.
+  std::function<bool(uint64_t done, uint64_t total)> progress = {};
+};
+
+// Maps or reads the files and binds every tensor, checking name, dtype and
+// shape of each against the config. Errors name file, tensor, found and
+// expected.
+Result<Weights> LoadWeights(const ModelSource& source,
+                            const WeightLoading& loading = {});
 
 }  // namespace ecphory

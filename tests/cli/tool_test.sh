@@ -319,6 +319,42 @@ expect 2 'o is missing' synth
 expect 2 'layers 41: v41-flash has 40 layers' synth --layers 41 -o x.gguf
 compgen -G '*.partial-*' && fail "synth left a temporary behind"
 
+echo "== placement of threads and weights"
+mini=(run -m synth.gguf -p hello -n 5 --temp 0)
+expect 0 . "${mini[@]}" --cpu-affinity none
+cp out mapped
+for flags in '--weights copy' '--cpu-affinity auto' '--cpu-affinity 0' \
+  '--weights copy --threads 1'; do
+  # shellcheck disable=SC2086
+  expect 0 . "${mini[@]}" $flags
+  cmp -s out mapped || fail "$flags: other text than without"
+done
+refused() {  # PATTERN LIST
+  for command in 'run -p hello' 'bench --prompt 4' info; do
+    # shellcheck disable=SC2086
+    expect 2 "--cpu-affinity '$2': .*$1" $command -m synth.gguf --cpu-affinity "$2"
+  done
+}
+refused 'processor [0-9]*: this process may run on' 0-9999
+refused 'processor 65535: this process may run on' 65535
+refused 'expected processors such as 0-3,8' 999999
+refused '.3-1. runs backwards, expected 1-3' 3-1
+refused 'expected processors such as 0-3,8' x
+refused 'expected processors such as 0-3,8' ''
+refused 'expected processors such as 0-3,8' 0,
+refused 'processor 0 is given twice' 0,0
+if command -v taskset >/dev/null; then
+  taskset -c 0 "$tool" "${mini[@]}" --cpu-affinity 1 >out 2>err &&
+    fail "--cpu-affinity 1 on processor 0 alone"
+  grep -q "may run on 0$" err || fail "outside the mask: $(cat err)"
+fi
+expect 2 '--threads 2: --cpu-affinity 0 names 1 processor$' \
+  "${mini[@]}" --cpu-affinity 0 --threads 2
+expect 0 'operators .* on 1 thread$' info -m synth.gguf --cpu-affinity 0
+expect 2 "weights: 'ram', expected copy|map" "${mini[@]}" --weights ram
+expect 0 'copied weights' info -m synth.gguf --weights copy
+expect 0 'operators .* on 3 threads' info -m synth.gguf --threads 3
+
 echo "== outputs that are inputs"
 cp -r "$model" copy
 for file in model-00001-of-00002.safetensors config.json tokenizer.json; do

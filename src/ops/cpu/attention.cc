@@ -16,6 +16,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/row_decode.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/scratch_plan.h"
 
 namespace ecphory {
 
@@ -328,6 +329,33 @@ void CpuAttention(const AttentionArgs& args, ThreadPool& pool) {
     return AttendResident(args, pool);
   }
   AttendStreamed(args, pool);
+}
+
+// In each thread: where rows stay resident, those of a tile's window and of a
+// token's selection as floats, else a few rows and some channels of all; and a
+// score for each head and row.
+uint64_t AttentionScratchBytes(const ScratchShape& shape) {
+  const size_t dim = shape.head_dim, threads = shape.threads;
+  uint64_t window = 0, selected = 0, streamed = 0, scores = 0, pointers = 0;
+  const auto add = [&](size_t topk) {
+    const size_t rows = shape.window + topk;
+    if (rows * dim > kResidentFloats && dim % kPanelUnit == 0) {
+      streamed = kRowTile * dim + rows * kPanel;
+      scores += shape.heads * rows;
+      pointers += 2 * rows;
+      return;
+    }
+    const size_t tile =
+        std::clamp<size_t>(shape.tokens / (2 * threads), 1, kTokenTile);
+    window = (shape.window + tile - 1) * dim;
+    selected = std::max<uint64_t>(selected, topk * dim);
+    scores = std::max<uint64_t>(scores, shape.heads * rows);
+    pointers = std::max<uint64_t>(pointers, 2 * rows);
+  };
+  if (shape.window_only || shape.topk == 0) add(0);
+  if (shape.topk > 0) add(shape.topk);
+  return threads * (sizeof(float) * (window + selected + streamed + scores) +
+                    sizeof(void*) * pointers);
 }
 
 }  // namespace ecphory

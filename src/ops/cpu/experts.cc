@@ -12,6 +12,7 @@
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/scratch_plan.h"
 #include "ops/moe.h"
 
 namespace ecphory {
@@ -27,6 +28,10 @@ constexpr size_t kTileFloats = 32 << 10;
 
 // bf16 inputs are packed in blocks of 32.
 constexpr size_t kPackedRows = 32;
+
+size_t BlockTokens(size_t topk, size_t inner) {
+  return std::max<size_t>(1, kHiddenFloats / (topk * inner));
+}
 
 // A matrix of floats and pointers to its rows, in this thread's scratch.
 template <typename Purpose>
@@ -294,11 +299,62 @@ void ExpertBlock::Run(ThreadPool& pool) {
 }  // namespace
 
 void CpuExperts(const ExpertsArgs& args, ThreadPool& pool) {
-  const size_t inner = args.experts[0].w1.rows;
-  const size_t block = std::max<size_t>(1, kHiddenFloats / (args.topk * inner));
+  const size_t block = BlockTokens(args.topk, args.experts[0].w1.rows);
   for (size_t t = 0; t < args.tokens; t += block) {
     ExpertBlock(args, t, std::min(block, args.tokens - t)).Run(pool);
   }
+}
+
+namespace {
+
+bool TakesBf16(const ScratchExperts& e, const ScratchShape& shape,
+               size_t tokens) {
+  const size_t mean = tokens * e.topk / e.experts;
+  return TakesBf16({.format = e.up, .rows = e.inner, .cols = shape.dim},
+                   shape.input, mean) &&
+         TakesBf16({.format = e.down, .rows = shape.dim, .cols = e.inner},
+                   shape.input, mean);
+}
+
+// Values of a tile of `rows` rows that are split among threads.
+uint64_t TileFloats(size_t slots, size_t rows, size_t threads) {
+  const size_t step =
+      std::max<size_t>(1, kTileFloats / slots / kPackedRows) * kPackedRows;
+  return slots * std::min(step, CeilDiv(rows, threads));
+}
+
+}  // namespace
+
+// In the caller the slots' hidden values, inputs as bf16 or int8, and pointers;
+// in each thread tiles of ups and outputs, and with bf16 of gates.
+uint64_t ExpertsScratchBytes(const ScratchShape& shape) {
+  constexpr uint64_t kPointers = 7 * sizeof(void*);
+  uint64_t most_slots = 0, hidden = 0, hidden16 = 0, packed = 0, rounded = 0;
+  uint64_t rounded_hidden = 0, up = 0, gate = 0, out = 0;
+  const auto raise = [](uint64_t& most, uint64_t value) {
+    most = std::max(most, value);
+  };
+  for (const ScratchExperts& e : shape.experts) {
+    const size_t tokens = std::min(shape.tokens, BlockTokens(e.topk, e.inner));
+    const uint64_t slots = tokens * e.topk;
+    const bool bf16 = TakesBf16(e, shape, tokens);
+    raise(most_slots, slots);
+    raise(bf16 ? hidden16 : hidden, slots * e.inner);
+    if (bf16) raise(packed, tokens * shape.dim);
+    if (shape.input == MatmulInput::kInt8) {
+      if (TakesInt8(e.up)) raise(rounded, tokens * Int8RowBytes(shape.dim));
+      if (TakesInt8(e.down)) {
+        raise(rounded_hidden, slots * Int8RowBytes(e.inner));
+      }
+    }
+    const size_t likely = LikelySlots(e, tokens);
+    raise(up, TileFloats(likely, e.inner, shape.threads));
+    if (bf16) raise(gate, TileFloats(likely, e.inner, shape.threads));
+    raise(out, TileFloats(likely, shape.dim, shape.threads));
+  }
+  return most_slots * kPointers + hidden * sizeof(float) +
+         (hidden16 + packed) * sizeof(uint16_t) + rounded + rounded_hidden +
+         (up + gate + out) * sizeof(float) * shape.threads;
 }
 
 }  // namespace ecphory

@@ -26,16 +26,12 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/rms_norm-inl.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/scratch_plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
-
-// Chunks that a group of tokens is taken through before the next one: a page of
-// each stream, so that memory is read in runs. Their part of fn, 400 KB at 4
-// streams, stays in L2 for all groups of a block.
-constexpr size_t kRunChunks = 8;
 
 // Chunks [begin, end) of a group of tokens.
 struct Group {
@@ -48,7 +44,7 @@ struct Group {
 // shares.
 HWY_INLINE Ahead AheadOf(const HcSplitArgs& args, const Group& next,
                          size_t step) {
-  constexpr size_t kRun = kRunChunks * kHcChunk;
+  constexpr size_t kRun = kHcRunChunks * kHcChunk;
   const size_t share = step * args.streams * kHcChunk;
   const size_t run = share / kRun, row = step * kHcChunk / kRun;
   const size_t column = next.begin * kHcChunk + share % kRun;
@@ -103,17 +99,17 @@ HWY_INLINE void BlockSumsWith(const Math& math, const HcSplitArgs& args,
   struct Purpose;
   const size_t chunks = CeilDiv(args.dim, kHcChunk);
   const size_t stride = HcSumsStride(args.fn.rows);
-  float* const packed = ThreadScratch<Purpose>(kRunChunks * kTokenTile *
+  float* const packed = ThreadScratch<Purpose>(kHcRunChunks * kTokenTile *
                                                math.streams() * kHcChunk);
   const auto group_at = [&](size_t t, size_t c) {
     return Group{block.first + t, std::min(kTokenTile, block.tokens - t), c,
-                 std::min(chunks, c + kRunChunks)};
+                 std::min(chunks, c + kHcRunChunks)};
   };
-  for (size_t c = 0; c < chunks; c += kRunChunks) {
+  for (size_t c = 0; c < chunks; c += kHcRunChunks) {
     for (size_t t = 0; t < block.tokens; t += kTokenTile) {
       const bool last = t + kTokenTile >= block.tokens;
       const Group next =
-          last ? group_at(0, c + kRunChunks) : group_at(t + kTokenTile, c);
+          last ? group_at(0, c + kHcRunChunks) : group_at(t + kTokenTile, c);
       GroupSums(math, args, panel, group_at(t, c), next, packed,
                 sums + t * stride);
     }
@@ -247,6 +243,28 @@ void CpuHcSplit(const HcSplitArgs& args, ThreadPool& pool) {
   const bool pack = !few || args.dim % kHcSumLanes != 0;
   const float* const panel = pack ? HcPanel(plain, pool) : nullptr;
   few ? SplitByColumns(plain, panel, pool) : SplitByTokens(plain, panel, pool);
+}
+
+// A panel of fn in the caller; in each thread a group of packed tokens and the
+// sums of a block. For one token, all of its chunks and their sums.
+uint64_t HcScratchBytes(const ScratchShape& shape) {
+  constexpr size_t kWidestGroup = 4;  // kTokenTile of most targets
+  const size_t rows = (2 + shape.streams) * shape.streams;
+  const size_t chunks = CeilDiv(shape.dim, kHcChunk);
+  const size_t stride = HcSumsStride(rows);
+  const bool few = shape.tokens < 2 * shape.threads;
+  const uint64_t columns = few ? shape.tokens : 1;
+  uint64_t caller = columns * chunks * (stride + shape.streams * kHcChunk);
+  uint64_t thread = 0;
+  if (!few || shape.dim % kHcSumLanes != 0) {
+    caller += CeilDiv(rows, kHcRowTile) * kHcRowTile * shape.streams * chunks *
+              kHcChunk;
+  }
+  if (!few) {
+    thread = kHcRunChunks * kWidestGroup * shape.streams * kHcChunk +
+             kBlockTokens * (stride + HcSumVectors(rows));
+  }
+  return sizeof(float) * (caller + thread * shape.threads);
 }
 
 }  // namespace ecphory

@@ -17,6 +17,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/row_decode.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/scratch_plan.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
@@ -285,6 +286,23 @@ void CpuIndexScores(const IndexScoresArgs& args, ThreadPool& pool) {
                      (args, queries, begin * kKeyUnit,
                       std::min(end * kKeyUnit, args.groups));
                    });
+}
+
+// Queries as codes in the caller, a tile of keys in each thread, and a list of
+// candidate blocks.
+uint64_t IndexScratchBytes(const ScratchShape& shape) {
+  constexpr size_t kTileKeys = 64;
+  if (shape.topk == 0) return 0;
+  const uint64_t rows = shape.index_tokens * shape.index_heads;
+  const uint64_t queries =
+      shape.index_codes ? rows * (shape.index_dim + shape.index_dim / 32 * 8)
+                        : 0;
+  const uint64_t tile =
+      kTileKeys * (shape.index_codes ? shape.index_dim + shape.index_dim / 8
+                                     : sizeof(float) * shape.index_dim);
+  const uint64_t blocks =
+      shape.block_size == 0 ? 0 : CeilDiv(shape.groups, shape.block_size) + 1;
+  return queries + shape.threads * (tile + sizeof(uint32_t) * blocks);
 }
 
 }  // namespace ecphory

@@ -9,6 +9,7 @@
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/scratch_plan.h"
 
 namespace ecphory {
 
@@ -80,6 +81,36 @@ void CpuInt8Matmul(const MatmulArgs& args, ThreadPool& pool) {
                          std::min(weight.rows, end * kMatmulRowBlock));
         });
   }
+}
+
+// Inputs rounded by the caller; in each thread 4 rows of codes, with a vector
+// of scales for every 32, for each format.
+uint64_t Int8ScratchBytes(const ScratchShape& shape) {
+  std::vector<ScratchProduct> products = shape.products;
+  for (const ScratchExperts& experts : shape.experts) {
+    for (const ScratchProduct& p : ProductsOf(experts, shape)) {
+      products.push_back(p);
+    }
+  }
+  uint64_t rounded = 0;
+  std::vector<ScratchProduct> widest;  // of each format
+  for (const ScratchProduct& p : products) {
+    if (p.input != MatmulInput::kInt8 || !TakesInt8(p.format)) continue;
+    rounded = std::max<uint64_t>(
+        rounded, std::min(p.tokens, kTokens) * Int8RowBytes(p.cols));
+    if (p.tokens < 2) continue;
+    const auto same = std::find_if(
+        widest.begin(), widest.end(),
+        [&](const ScratchProduct& w) { return w.format == p.format; });
+    if (same == widest.end()) {
+      widest.push_back(p);
+    } else {
+      same->cols = std::max(same->cols, p.cols);
+    }
+  }
+  uint64_t panels = 0;
+  for (const ScratchProduct& p : widest) panels += kMatmulRowBlock * 3 * p.cols;
+  return rounded + panels * shape.threads;
 }
 
 }  // namespace ecphory

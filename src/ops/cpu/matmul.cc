@@ -11,6 +11,7 @@
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/scratch_plan.h"
 
 namespace ecphory {
 
@@ -117,6 +118,50 @@ void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
         MatmulTile(args, x_stride, packed, begin * kMatmulRowBlock,
                    std::min(rows, end * kMatmulRowBlock), 0, args.tokens);
       });
+}
+
+namespace {
+
+// Whether a kernel is handed inputs in another order than they come in
+// (WeightDecoder::kOrder), and so keeps a copy.
+bool ReordersInputs(WeightFormat format) {
+  return format == WeightFormat::kFp4Row32 || format == WeightFormat::kQ2_K;
+}
+
+bool TakesBf16(const ScratchProduct& p) {
+  return TakesBf16({.format = p.format, .rows = p.rows, .cols = p.cols},
+                   p.input, p.tokens);
+}
+
+}  // namespace
+
+// A panel in each thread, and for each format that wants them in its own order
+// the inputs of a block of tokens; inputs packed as bf16 in the caller.
+uint64_t MatmulScratchBytes(const ScratchShape& shape) {
+  std::vector<ScratchProduct> products = shape.products;
+  for (const ScratchExperts& experts : shape.experts) {
+    for (const ScratchProduct& p : ProductsOf(experts, shape)) {
+      products.push_back(p);
+    }
+  }
+  uint64_t panel = 0, packed = 0, reordered[2] = {};
+  for (const ScratchProduct& p : products) {
+    if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
+    const bool bf16 = TakesBf16(p);
+    const size_t floats = bf16 ? p.cols / 2 : p.cols;
+    panel = std::max<uint64_t>(
+        panel, PanelRows(floats, p.tokens) * PanelStride(floats) +
+                   (bf16 ? PanelStride(p.cols) : 0));
+    if (bf16) {
+      packed = std::max<uint64_t>(packed, p.tokens * p.cols);
+    } else if (ReordersInputs(p.format)) {
+      const size_t block = std::min(p.tokens, TokenBlock(p.tokens, floats));
+      uint64_t& values = reordered[p.format == WeightFormat::kQ2_K ? 1 : 0];
+      values = std::max<uint64_t>(values, block * p.cols);
+    }
+  }
+  return sizeof(float) * (panel + reordered[0] + reordered[1]) * shape.threads +
+         sizeof(uint16_t) * packed;
 }
 
 }  // namespace ecphory

@@ -17,6 +17,7 @@
 #include "base/ceil_div.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/scratch_plan.h"
 #include "ops/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -182,6 +183,23 @@ size_t Run(const PickBest& pick, ThreadPool& pool) {
   }
   std::copy_n(all.indices, all.size, pick.picked);
   return all.size;
+}
+
+// In each thread: room for what is collected and for putting it into order, and
+// the best of each candidate block.
+uint64_t SelectScratchBytes(const ScratchShape& shape) {
+  if (shape.topk == 0 || shape.groups == 0) return 0;
+  const uint64_t collected = CeilDiv(shape.groups, kChunk) *
+                             ((kChunk + kSlack) * 2 * sizeof(float) + 8);
+  const bool sampled =
+      shape.groups >= 4 * kSample && shape.groups >= 4 * shape.topk;
+  const uint64_t ordered = sampled ? 5 * shape.topk / 4 : shape.groups;
+  const uint64_t blocks =
+      shape.block_size == 0 ? 0 : CeilDiv(shape.groups, shape.block_size);
+  // Below two tokens a thread, the caller does all.
+  const size_t threads =
+      shape.index_tokens < 2 * shape.threads ? 1 : shape.threads;
+  return threads * (collected + sizeof(float) * (ordered + 2 * blocks));
 }
 
 }  // namespace ecphory

@@ -1,0 +1,223 @@
+// What a model and its session really allocate, held against the plan.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "base/heap.h"
+#include "ecphory/synth.h"
+#include "io/test_directory.h"
+#include "model/memory_plan.h"
+#include "model/testing.h"
+
+namespace ecphory {
+namespace {
+
+struct Run {
+  const char* name;
+  // Preset and dtypes; a name that ends in .gguf, or a directory.
+  const char* preset = "mini";
+  const char* dtypes = "released";
+  const char* file = "m.gguf";
+  ModelOptions model = {};
+  SessionOptions session = {};
+};
+
+std::string WriteModel(const TestDirectory& folder, const Run& run) {
+  SynthModelOptions options;
+  options.preset = run.preset;
+  options.dtypes = run.dtypes;
+  if (options.preset == "v41-narrow") {
+    options.layers = 6;
+    options.experts = 16;
+  }
+  options.engram_rows = 20'000;
+  options.output = folder / run.file;
+  const auto written = SynthModel(options);
+  EXPECT_TRUE(written.ok()) << written.status().ToString();
+  return options.output;
+}
+
+// The most that is allocated at the end of any pass of an Append.
+class Sampler {
+ public:
+  Sampler() : before_(HeapInUse()) {}
+  void Append(Session& session, std::span<const int32_t> tokens) {
+    AppendOptions options;
+    options.on_progress = [this](size_t) { Sample(); };
+    const Status status = session.Append(tokens, options);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    Sample();
+  }
+  double most() const { return static_cast<double>(most_); }
+
+ private:
+  void Sample() { most_ = std::max(most_, HeapInUse() - before_); }
+
+  const uint64_t before_;
+  uint64_t most_ = 0;
+};
+
+// A whole context: a pass or less, then the rest but a token, in which layers
+// may be skipped and a way back is kept, then a token alone.
+void ReadContext(Session& session, Sampler* sampler) {
+  ASSERT_TRUE(session.Truncate(0).ok());
+  std::vector<int32_t> tokens(session.context());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>((31 * i + 5) % 8000);
+  }
+  const std::span<const int32_t> all(tokens);
+  const size_t first = std::min<size_t>(256, all.size() / 4);
+  sampler->Append(session, all.first(first));
+  sampler->Append(session, all.subspan(first, all.size() - first - 1));
+  sampler->Append(session, all.last(1));
+}
+
+// Scratch is the threads' own, so that each run needs threads of its own.
+void CheckPlan(const Run& run) {
+  const TestDirectory folder;
+  const std::string path = WriteModel(folder, run);
+  Sampler sampler;
+  const auto model = Model::Open(path, run.model);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const auto session = Session::Create(*model, run.session);
+  ASSERT_TRUE(session.ok()) << session.status().ToString();
+  const MemoryPlan plan = (*model)->PlanMemory(run.session);
+  EXPECT_EQ(plan.copied_weights != 0, run.model.weights == "copy");
+  // Copied weights and kept rows lie outside the heap.
+  const double planned = static_cast<double>(
+      plan.Total() - plan.copied_weights - plan.engram_cache);
+  // A busy machine may let one thread do the share of another, which then
+  // allocates nothing for it: until each had its turn.
+  for (int tries = 0; tries < 20; ++tries) {
+    ReadContext(**session, &sampler);
+    if (sampler.most() >= 0.98 * planned) break;
+  }
+  EXPECT_NEAR(sampler.most(), planned, 0.02 * planned)
+      << "state " << plan.state_context << " scratch " << plan.scratch
+      << " prefill copy " << plan.prefill_copy << " operators "
+      << plan.operators << " names " << plan.names << " resident "
+      << plan.resident_weights << " reading " << plan.engram_reading;
+}
+
+class MemoryHolds : public ::testing::TestWithParam<Run> {};
+
+TEST_P(MemoryHolds, AllocationsArePlanned) {
+  if (HeapInUse() == 0) GTEST_SKIP() << "the C library does not count";
+  std::thread([] { CheckPlan(GetParam()); }).join();
+}
+
+ModelOptions On(uint32_t threads, const char* weights = "map") {
+  ModelOptions options;
+  options.threads = threads;
+  options.weights = weights;
+  options.engram_io = "buffered";
+  options.engram_cache_bytes = 0;
+  return options;
+}
+
+SessionOptions Passes(uint32_t context, uint32_t chunk,
+                      Prefill prefill = Prefill::kFull,
+                      Activations activations = Activations::kF32) {
+  SessionOptions options;
+  options.context = context;
+  options.chunk = chunk;
+  options.prefill = prefill;
+  options.activations = activations;
+  return options;
+}
+
+SessionOptions Without(bool engram, bool rounding) {
+  SessionOptions options = Passes(2048, 256);
+  options.engram = engram;
+  options.state_rounding = rounding;
+  return options;
+}
+
+constexpr Prefill kFull = Prefill::kFull;
+constexpr Prefill kSkip = Prefill::kSkip;
+constexpr Prefill kReplay = Prefill::kReplay;
+constexpr Activations kBF16 = Activations::kBF16;
+constexpr Activations kInt8 = Activations::kInt8;
+
+const Run kRuns[] = {
+    {.name = "short_context", .model = On(2), .session = Passes(300, 64)},
+    {.name = "one_thread", .model = On(1), .session = Passes(2048, 256)},
+    {.name = "two_threads", .model = On(2), .session = Passes(2048, 256)},
+    {.name = "three_threads", .model = On(3), .session = Passes(2048, 256)},
+    {.name = "four_threads", .model = On(4), .session = Passes(2048, 512)},
+    {.name = "single_tokens", .model = On(2), .session = Passes(300, 1)},
+    {.name = "few_tokens", .model = On(2), .session = Passes(600, 7)},
+    {.name = "wide", .model = On(2), .session = Passes(2048, 1024)},
+    {.name = "bf16",
+     .model = On(2),
+     .session = Passes(2048, 256, kFull, kBF16)},
+    {.name = "int8",
+     .model = On(2),
+     .session = Passes(2048, 512, kFull, kInt8)},
+    {.name = "skip", .model = On(2), .session = Passes(2048, 64, kSkip)},
+    {.name = "replay", .model = On(2), .session = Passes(2048, 128, kReplay)},
+    {.name = "copied", .model = On(2, "copy"), .session = Passes(1024, 256)},
+    {.name = "without_engram", .model = On(2), .session = Without(false, true)},
+    {.name = "without_rounding",
+     .model = On(2),
+     .session = Without(true, false)},
+    {.name = "directory",
+     .file = "m",
+     .model = On(2),
+     .session = Passes(2048, 256)},
+    {.name = "directory_bf16",
+     .file = "m",
+     .model = On(3, "copy"),
+     .session = Passes(2048, 512, kSkip, kBF16)},
+    {.name = "two_bits",
+     .preset = "v41-narrow",
+     .dtypes = "q2",
+     .model = On(2),
+     .session = Passes(1024, 256)},
+    {.name = "two_bits_int8",
+     .preset = "v41-narrow",
+     .dtypes = "q2",
+     .model = On(2),
+     .session = Passes(1024, 256, kFull, kInt8)},
+    {.name = "narrow",
+     .preset = "v41-narrow",
+     .file = "m",
+     .model = On(2),
+     .session = Passes(4096, 256)},
+    {.name = "narrow_skip_bf16",
+     .preset = "v41-narrow",
+     .file = "m",
+     .model = On(4),
+     .session = Passes(4096, 512, kSkip, kBF16)},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, MemoryHolds, ::testing::ValuesIn(kRuns),
+                         [](const auto& run) {
+                           return std::string(run.param.name);
+                         });
+
+// The reference keeps nothing from call to call.
+TEST(MemoryHolds, TheReferenceHasNoScratch) {
+  const TestDirectory folder;
+  const std::string path = WriteModel(folder, {.name = "reference"});
+  ModelOptions options = On(2);
+  options.backend = "ref";
+  const auto model = Model::Open(path, options);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ((*model)->PlanMemory({}).operators, 0u);
+}
+
+TEST(CheckFits, WhatIsTooLargeIsNamed) {
+  EXPECT_TRUE(CheckFits("it would", 1, "x").ok());
+  const Status status = CheckFits("caches would", uint64_t{1} << 60, "wait");
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(
+      status.message().find("caches would need 1152921504606846976 bytes"),
+      std::string::npos);
+  EXPECT_NE(status.message().find("; wait"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ecphory
