@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "io/errno_status.h"
 #include "io/file_internal.h"
@@ -54,6 +55,16 @@ AtomicDirectory::~AtomicDirectory() {
   if (temporary_.empty()) return;
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);
+}
+
+Status AtomicDirectory::Named(const Status& status) const {
+  if (status.ok() || temporary_.empty()) return status;
+  std::string message = status.message();
+  for (size_t at = message.find(temporary_); at != std::string::npos;
+       at = message.find(temporary_, at + target_.size())) {
+    message.replace(at, temporary_.size(), target_);
+  }
+  return {status.code(), std::move(message)};
 }
 
 Status AtomicDirectory::Commit() {

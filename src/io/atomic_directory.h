@@ -22,6 +22,9 @@ class AtomicDirectory {
 
   // Where to write meanwhile.
   const std::string& path() const { return temporary_; }
+  // A failure below path() as one below the target: people are told the name
+  // that they gave, not one that is gone.
+  Status Named(const Status& status) const;
   // Call once, last.
   Status Commit();
 

@@ -101,6 +101,28 @@ Status CheckRoom(const std::string& directory, uint64_t total) {
       directory.c_str(), static_cast<Ull>(total), static_cast<Ull>(free));
 }
 
+uint64_t TotalBytes(const std::vector<SafetensorsWriter>& writers) {
+  uint64_t total = 0;
+  for (const SafetensorsWriter& writer : writers) total += writer.FileBytes();
+  return total;
+}
+
+Status WriteShards(const std::vector<SafetensorsWriter>& writers,
+                   const std::string& folder,
+                   const TensorStream::Progress& progress) {
+  const uint64_t total = TotalBytes(writers);
+  uint64_t before = 0;  // bytes of finished shards
+  const auto report = [&](uint64_t done, uint64_t) {
+    return !progress || progress(before + done, total);
+  };
+  for (size_t i = 0; i < writers.size(); ++i) {
+    const std::string path = folder + "/" + ShardName(i, writers.size());
+    ECPHORY_RETURN_IF_ERROR(writers[i].WriteTo(path, report));
+    before += writers[i].FileBytes();
+  }
+  return {};
+}
+
 }  // namespace
 
 Status WriteSynthDirectory(const ModelSource& source, const std::string& config,
@@ -111,24 +133,16 @@ Status WriteSynthDirectory(const ModelSource& source, const std::string& config,
   const std::vector<Shard> shards = SplitIntoShards(tensors);
   ECPHORY_ASSIGN_OR_RETURN(const std::vector<SafetensorsWriter> writers,
                            PlanShards(shards, stream));
-  uint64_t total = 0;
-  for (const SafetensorsWriter& writer : writers) total += writer.FileBytes();
   ECPHORY_ASSIGN_OR_RETURN(const auto output,
                            AtomicDirectory::Create(directory));
-  ECPHORY_RETURN_IF_ERROR(CheckRoom(directory, total));
-  uint64_t before = 0;  // bytes of finished shards
-  const auto report = [&](uint64_t done, uint64_t) {
-    return !progress || progress(before + done, total);
+  ECPHORY_RETURN_IF_ERROR(CheckRoom(directory, TotalBytes(writers)));
+  const auto write = [&]() -> Status {
+    ECPHORY_RETURN_IF_ERROR(WriteShards(writers, output->path(), progress));
+    ECPHORY_RETURN_IF_ERROR(WriteText(
+        output->path() + "/model.safetensors.index.json", IndexJson(shards)));
+    return WriteSmallFiles(source, config, output->path());
   };
-  for (size_t i = 0; i < writers.size(); ++i) {
-    const std::string path =
-        output->path() + "/" + ShardName(i, writers.size());
-    ECPHORY_RETURN_IF_ERROR(writers[i].WriteTo(path, report));
-    before += writers[i].FileBytes();
-  }
-  ECPHORY_RETURN_IF_ERROR(WriteText(
-      output->path() + "/model.safetensors.index.json", IndexJson(shards)));
-  ECPHORY_RETURN_IF_ERROR(WriteSmallFiles(source, config, output->path()));
+  ECPHORY_RETURN_IF_ERROR(output->Named(write()));
   return output->Commit();
 }
 

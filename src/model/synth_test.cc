@@ -184,7 +184,11 @@ TEST_F(SynthTest, CancellingLeavesNothing) {
   for (const char* name : {"m.gguf", "m"}) {
     SynthModelOptions options = Mini(name);
     options.progress = [](uint64_t, uint64_t) { return false; };
-    EXPECT_EQ(SynthModel(options).status().code(), StatusCode::kCancelled);
+    const Status status = SynthModel(options).status();
+    EXPECT_EQ(status.code(), StatusCode::kCancelled);
+    EXPECT_TRUE(status.message().starts_with(Path(name))) << status.message();
+    EXPECT_EQ(status.message().find("partial"), std::string::npos)
+        << status.message();
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
