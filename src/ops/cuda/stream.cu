@@ -89,6 +89,7 @@ Result<std::unique_ptr<Stream>> Stream::Create(int ordinal) {
                                                       cudaStreamNonBlocking);
   if (error != cudaSuccess) return DeviceError(error, Name(ordinal));
   stream->handles_->multiprocessors = stream->device_.multiprocessors;
+  stream->handles_->compute_major = stream->device_.major;
   return std::move(stream);
 }
 

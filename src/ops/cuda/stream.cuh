@@ -14,6 +14,7 @@ namespace ecphory::cuda {
 struct Stream::Handles {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;
+  int compute_major = 0;
   cudaError_t error = cudaSuccess;  // the first one since Synchronize
   const char* where = "";           // who met it
   struct Buffer {

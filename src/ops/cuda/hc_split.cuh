@@ -1,0 +1,49 @@
+// The ways in which a split is computed; ops/cuda/hyper_connection.cu chooses.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/hyper_connection.h"
+
+namespace ecphory::cuda {
+
+// To 16 bytes, so that a lane may take four floats at a time.
+inline bool Aligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+// Any H, any D, any fn.
+void HcSplitGeneric(const HcSplitArgs& args);
+void HcHeadGeneric(const HcHeadArgs& args);
+
+// H = 4, D a multiple of 16 up to 8192, fn in fp32, fp16 or bf16, arrays
+// aligned to 16 bytes.
+bool TakesFour(const HcSplitArgs& args);
+// Spread over the device slab by slab: for few tokens.
+void HcSplitFew(const HcSplitArgs& args);
+
+// TakesFour(), D a multiple of 512 up to 5120, the collapse with a given pre,
+// and a device with clusters.
+bool TakesMany(const HcSplitArgs& args);
+// A tile of tokens stays in the shared memory of a cluster: for many tokens.
+void HcSplitMany(const HcSplitArgs& args);
+
+// Tokens [first, first + count).
+inline HcSplitArgs TokensOf(HcSplitArgs a, size_t first, size_t count) {
+  const size_t n = a.streams;
+  if (a.y != nullptr) {
+    a.y += first * a.dim;
+    a.last_post += first * n;
+    a.last_comb += first * n * n;
+  }
+  if (a.collapse_pre != nullptr) a.collapse_pre += first * n;
+  a.h += first * n * a.dim;
+  a.pre += first * n;
+  a.post += first * n;
+  a.comb += first * n * n;
+  a.x += first * a.dim;
+  a.tokens = count;
+  return a;
+}
+
+}  // namespace ecphory::cuda
