@@ -290,6 +290,51 @@ TEST_P(AttentionTest, MoreRowsThanACacheHolds) {
   }
 }
 
+// The shape of the release: few tokens and many, window alone, selections of
+// every length.
+TEST_P(AttentionTest, ManyHeadsOfTheReleasedShape) {
+  for (const size_t heads : {16, 40, 64, 80}) {
+    Check({.tokens = heads == 64 ? size_t{7} : size_t{2},
+           .heads = heads,
+           .dim = 512,
+           .first_position = 1000,
+           .window = 128,
+           .window_format = RowFormat::kFp8Block32,
+           .latent_format = RowFormat::kFp4Block16,
+           .latents = 400,
+           .topk = heads == 64 ? size_t{6} : size_t{70}},
+          2);
+    Check({.tokens = 3,
+           .heads = heads,
+           .dim = 512,
+           .first_position = 20,
+           .window = 50,
+           .window_begin = 9,
+           .window_format = RowFormat::kFp8Block32},
+          3);
+  }
+  Check({.tokens = 150,
+         .heads = 16,
+         .dim = 512,
+         .first_position = 3,
+         .window = 33,
+         .window_format = RowFormat::kFp8Block32,
+         .latent_format = RowFormat::kFp4Block16,
+         .latents = 160,
+         .topk = 149},
+        2);
+  for (const float sink : {-1e30f, -50.0f, 20.0f}) {
+    Check({.tokens = 1,
+           .heads = 64,
+           .dim = 512,
+           .first_position = 600,
+           .window = 128,
+           .window_format = RowFormat::kFp8Block32,
+           .sink = sink},
+          1);
+  }
+}
+
 TEST_P(AttentionTest, SinksOfEverySize) {
   for (const float sink : {-1e30f, -50.0f, 0.0f, 20.0f}) {
     Check({.tokens = 3,

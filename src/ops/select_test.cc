@@ -31,7 +31,7 @@ GuardedArray<float> TiedScores(size_t tokens, size_t groups, size_t levels,
 
 TEST_P(SelectTest, CandidatesAreTheBestBlocksAndTheNewest) {
   Random random(24);
-  for (const size_t groups : {1, 7, 8, 9, 40, 100}) {
+  for (const size_t groups : {1, 7, 8, 9, 40, 100, 4999}) {
     for (const size_t block_size : {1, 4, 8}) {
       for (const size_t top_blocks : {1, 2, 3, 50}) {
         constexpr size_t kTokens = 7;
@@ -96,7 +96,7 @@ TEST_P(SelectTest, LiteralCandidates) {
 
 TEST_P(SelectTest, TopkKeepsTheBestInAscendingOrder) {
   Random random(25);
-  for (const size_t groups : {1, 7, 8, 33, 1000, 5000}) {
+  for (const size_t groups : {1, 7, 8, 33, 1000, 5000, 20011}) {
     for (const size_t topk : {1, 2, 16, 512}) {
       for (const size_t block_size : {0, 8}) {
         constexpr size_t kTokens = 4;

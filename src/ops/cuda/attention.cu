@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/attention.cuh"
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/stream.cuh"
@@ -16,32 +17,6 @@ namespace {
 constexpr unsigned kHeads = 8;  // of a block, a warp each
 constexpr unsigned kThreads = kHeads * kWarp;
 constexpr size_t kTileRows = kWarp;  // a lane a row while scores are computed
-
-// What a token attends: window positions [first, last], then `selected` rows.
-struct Span {
-  uint64_t first;
-  size_t window;
-  size_t rows;
-};
-
-__device__ Span SpanOf(const AttentionArgs& a, size_t t, size_t* counter) {
-  const uint64_t last = a.first_position + t;
-  const uint64_t behind = last + 1 > a.window ? last + 1 - a.window : 0;
-  const uint64_t first = max(behind, a.window_begin);
-  if (threadIdx.x == 0) *counter = 0;
-  __syncthreads();
-  if (a.selected != nullptr) {
-    // Ids ascend and then are -1.
-    for (size_t i = threadIdx.x; i < a.topk; i += kThreads) {
-      const int32_t* const ids = a.selected + t * a.topk;
-      const bool last_id = ids[i] >= 0 && (i + 1 == a.topk || ids[i + 1] < 0);
-      if (last_id) *counter = i + 1;
-    }
-  }
-  __syncthreads();
-  const size_t window = last - first + 1;
-  return {first, window, window + *counter};
-}
 
 // Bytes of a packed row.
 struct RowSizes {
@@ -146,6 +121,7 @@ void Launch(const AttentionArgs& args) {
 
 void Attention(const AttentionArgs& args, ThreadPool&) {
   if (args.tokens == 0) return;
+  if (TakesTensorCores(args)) return TensorAttention(args);
   const size_t vectors = CeilDiv(args.dim, kWarp);
   if (vectors <= 1) return Launch<1>(args);
   if (vectors <= 4) return Launch<4>(args);

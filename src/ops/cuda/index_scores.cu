@@ -4,6 +4,7 @@
 
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/index_scores.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/indexer.h"
 
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 
 void IndexScores(const IndexScoresArgs& args, ThreadPool&) {
   if (args.groups == 0 || args.tokens == 0) return;
+  if (TakesTensorCores(args)) return TensorIndexScores(args);
   const dim3 grid(Blocks(args.groups, kWarps),
                   static_cast<unsigned>(args.tokens));
   Kernel<<<grid, kWarps * kWarp, 0, Current().stream>>>(

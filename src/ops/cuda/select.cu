@@ -2,6 +2,7 @@
 // eight bits at a time by a histogram, and then writes the entries at or above
 // it in order, ties to the lower entry.
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/select.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/indexer.h"
 
@@ -11,21 +12,6 @@ namespace {
 
 constexpr unsigned kThreads = 512;
 constexpr unsigned kBins = 256;
-
-// Larger floats have larger codes. 0 is the code of no number: it marks what
-// cannot be chosen.
-__device__ uint32_t CodeOf(float x) {
-  if (!isfinite(x)) return 0;
-  const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);  // -0 is 0
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
-// The entries above `code` are all taken, and of those equal to it the first
-// `ties`.
-struct Cut {
-  uint32_t code;
-  unsigned ties;
-};
 
 struct Shared {
   unsigned bins[kBins];
@@ -172,6 +158,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void SelectTopk(const SelectTopkArgs& args, ThreadPool&) {
   if (args.tokens == 0) return;
+  if (TakesCluster(args.groups)) return ClusterSelectTopk(args);
   SelectKernel<<<static_cast<unsigned>(args.tokens), kThreads, 0,
                  Current().stream>>>(args);
   NoteLaunch("select_topk");
@@ -179,6 +166,9 @@ void SelectTopk(const SelectTopkArgs& args, ThreadPool&) {
 
 void CandidateBlocks(const CandidateBlocksArgs& args, ThreadPool&) {
   if (args.tokens == 0 || args.groups == 0) return;
+  if (TakesCluster(CeilDiv(args.groups, args.block_size))) {
+    return ClusterCandidateBlocks(args);
+  }
   struct Best;
   uint32_t* const best = Scratch<Best, uint32_t>(
       args.tokens * CeilDiv(args.groups, args.block_size));

@@ -1,0 +1,391 @@
+// Attention of the released shape on tensor cores: out = softmax(q K^T) K, with
+// one K for all heads.
+//
+// A block takes a token, up to 64 heads and a share of its rows, 32 at a time:
+// each row is read and decoded once, to bf16, which holds every e4m3 and e2m1
+// value times its scale exactly. Queries and weights are sums of two bf16, so
+// that products have 16 bits. Of few tokens the rows are shared out among
+// several blocks, and a second kernel puts their parts together: bound by
+// latency. Of many a block takes them all: bound by the tensor cores,
+// 4 * heads * 512 * rows products of two terms a token.
+#include <algorithm>
+
+#include "ops/cuda/attention.cuh"
+#include "ops/cuda/codec.cuh"
+#include "ops/cuda/reduce.cuh"
+#include "ops/cuda/tensor.cuh"
+
+namespace ecphory::cuda {
+
+namespace {
+
+constexpr unsigned kDim = 512;
+constexpr unsigned kHeads = 64;  // of a block
+constexpr unsigned kRows = 32;   // of a tile
+// 4 groups of 16 heads by 4 eighths of a tile or quarters of the channels.
+constexpr unsigned kHeadWarps = 4, kColumnWarps = 4;
+constexpr unsigned kThreads = kHeadWarps * kColumnWarps * kWarp;
+constexpr unsigned kWarpDim = kDim / kColumnWarps;
+constexpr unsigned kWarpRows = kRows / (kThreads / kWarp);  // to decode
+static_assert(kColumnWarps * 8 == kRows && kWarpRows == 2);
+// 16 bytes more a line: eight lines of a matrix then lie in different banks.
+constexpr unsigned kLine = kDim + 8, kWeightLine = kRows + 8;
+
+struct Shared {
+  __nv_bfloat16 q[2][kHeads][kLine];  // high, low
+  __nv_bfloat16 rows[kRows][kLine];
+  __nv_bfloat16 weights[2][kHeads][kWeightLine];
+  float scores[kHeads][kRows + 4];
+  float top[kHeads], sum[kHeads], rescale[kHeads];
+  size_t counter;
+};
+
+// A share of a token's rows: their weighted sum, relative to `top`, for
+// [tokens, shares, heads].
+struct Parts {
+  float* out;  // [..., kDim]
+  float2* top_and_sum;
+  unsigned shares;
+};
+
+// A packed row: 16 values a lane.
+struct PackedRow {
+  uint4 codes;  // of a latent: the first half
+  uint8_t scale;
+};
+
+struct RowSource {
+  const AttentionArgs& a;
+  size_t t;
+  Span span;
+
+  __device__ bool IsWindow(size_t row) const { return row < span.window; }
+  __device__ PackedRow Load(size_t row) const {
+    const unsigned lane = threadIdx.x % kWarp;
+    if (IsWindow(row)) {
+      const uint8_t* const from = a.window_rows + (span.first + row) %
+                                                      a.window_capacity *
+                                                      (kDim + kDim / 32);
+      return {reinterpret_cast<const uint4*>(from)[lane],
+              from[kDim + lane / 2]};
+    }
+    const size_t id =
+        static_cast<size_t>(a.selected[t * a.topk + row - span.window]);
+    const uint8_t* const from = a.latent_rows + id * (kDim / 2 + kDim / 16);
+    const uint2 codes = reinterpret_cast<const uint2*>(from)[lane];
+    return {{codes.x, codes.y, 0, 0}, from[kDim / 2 + lane]};
+  }
+};
+
+__device__ uint32_t Pack(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// The lane's 16 values of a row, in bf16, exact.
+__device__ void Decode(const PackedRow& row, bool window,
+                       uint32_t (&values)[8]) {
+  if (window) {
+    const uint32_t words[4] = {row.codes.x, row.codes.y, row.codes.z,
+                               row.codes.w};
+    const float scale = E8M0ToF32(row.scale);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint16_t codes =
+          static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
+      const __half2_raw raw = __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3);
+      const float2 pair =
+          __half22float2(*reinterpret_cast<const __half2*>(&raw));
+      values[i] = Pack(pair.x * scale, pair.y * scale);
+    }
+    return;
+  }
+  const uint32_t words[2] = {row.codes.x, row.codes.y};
+  const float scale = E4M3ToF32(row.scale);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t byte = words[i / 4] >> (8 * (i % 4));
+    values[i] =
+        Pack(E2M1ToF32(byte & 15) * scale, E2M1ToF32(byte >> 4 & 15) * scale);
+  }
+}
+
+// q as high and low parts, nothing where there is no head.
+__device__ void LoadQueries(const AttentionArgs& a, size_t t, size_t first_head,
+                            Shared& shared) {
+  for (unsigned i = threadIdx.x; i < kHeads * kDim / 4; i += kThreads) {
+    const unsigned head = i / (kDim / 4), c = i % (kDim / 4) * 4;
+    float4 q{};
+    if (first_head + head < a.heads) {
+      q = *reinterpret_cast<const float4*>(
+          a.q + (t * a.heads + first_head + head) * kDim + c);
+    }
+    const SplitPair low = SplitBf16(q.x, q.y), high = SplitBf16(q.z, q.w);
+    *reinterpret_cast<uint2*>(&shared.q[0][head][c]) = {low.high, high.high};
+    *reinterpret_cast<uint2*>(&shared.q[1][head][c]) = {low.low, high.low};
+  }
+}
+
+// scores = scale * q K^T: a warp 16 heads by 8 rows.
+__device__ void Score(const AttentionArgs& a, Shared& shared) {
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const unsigned head = warp / kColumnWarps * 16;
+  const unsigned row = warp % kColumnWarps * 8;
+  float sums[4][4] = {};  // independent, two each of high and low
+#pragma unroll 4
+  for (unsigned k = 0; k < kDim; k += 32) {
+    uint32_t keys[4];
+    LoadMatrices(keys, &shared.rows[row + lane % 8][k + lane / 8 * 8]);
+#pragma unroll
+    for (unsigned part = 0; part < 2; ++part) {
+#pragma unroll
+      for (unsigned half = 0; half < 2; ++half) {
+        uint32_t q[4];
+        LoadMatrices(
+            q,
+            &shared.q[part][head + lane % 16][k + 16 * half + lane / 16 * 8]);
+        MultiplyBf16(sums[2 * part + half], q, keys[2 * half],
+                     keys[2 * half + 1]);
+      }
+    }
+  }
+  const auto sum = [&](int i) {
+    return a.scale * ((sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]));
+  };
+  float* const to = &shared.scores[head + lane / 4][row + lane % 4 * 2];
+  to[0] = sum(0), to[1] = sum(1);
+  float* const below = to + 8 * (kRows + 4);
+  below[0] = sum(2), below[1] = sum(3);
+}
+
+// Eight lanes a head: the tile's weights relative to the largest score so far.
+__device__ void Weigh(size_t count, Shared& shared) {
+  const unsigned head = threadIdx.x / 8, first = threadIdx.x % 8 * 4;
+  float score[4], weight[4];
+  float top = shared.top[head];
+  const float old_top = top;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    score[i] = first + i < count ? shared.scores[head][first + i] : -INFINITY;
+    top = fmaxf(top, score[i]);
+  }
+#pragma unroll
+  for (int offset = 1; offset < 8; offset *= 2) {
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    weight[i] = expf(score[i] - top);
+    sum += weight[i];
+  }
+#pragma unroll
+  for (int offset = 1; offset < 8; offset *= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  }
+  const SplitPair a = SplitBf16(weight[0], weight[1]);
+  const SplitPair b = SplitBf16(weight[2], weight[3]);
+  *reinterpret_cast<uint2*>(&shared.weights[0][head][first]) = {a.high, b.high};
+  *reinterpret_cast<uint2*>(&shared.weights[1][head][first]) = {a.low, b.low};
+  __syncwarp();
+  if (threadIdx.x % 8 == 0) {
+    const float rescale = expf(old_top - top);
+    shared.rescale[head] = rescale;
+    shared.sum[head] = fmaf(shared.sum[head], rescale, sum);
+    shared.top[head] = top;
+  }
+}
+
+// out = out * rescale + weights * K: a warp 16 heads by kWarpDim channels.
+__device__ void Accumulate(float (&out)[kWarpDim / 8][4], Shared& shared) {
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const unsigned head = warp / kColumnWarps * 16;
+  const unsigned c = warp % kColumnWarps * kWarpDim;
+  const float first = shared.rescale[head + lane / 4];
+  const float second = shared.rescale[head + lane / 4 + 8];
+#pragma unroll
+  for (unsigned n = 0; n < kWarpDim / 8; ++n) {
+    out[n][0] *= first, out[n][1] *= first;
+    out[n][2] *= second, out[n][3] *= second;
+  }
+#pragma unroll
+  for (unsigned k = 0; k < kRows; k += 16) {
+    uint32_t weights[2][4];
+#pragma unroll
+    for (unsigned part = 0; part < 2; ++part) {
+      LoadMatrices(weights[part],
+                   &shared.weights[part][head + lane % 16][k + lane / 16 * 8]);
+    }
+#pragma unroll
+    for (unsigned n = 0; n < kWarpDim / 8; n += 2) {
+      uint32_t rows[4];
+      LoadTransposed(rows,
+                     &shared.rows[k + lane % 16][c + 8 * n + lane / 16 * 8]);
+#pragma unroll
+      for (unsigned part = 0; part < 2; ++part) {
+        MultiplyBf16(out[n], weights[part], rows[0], rows[1]);
+        MultiplyBf16(out[n + 1], weights[part], rows[2], rows[3]);
+      }
+    }
+  }
+}
+
+// Writes what the block has: the result, or a part of it.
+__device__ void Finish(const AttentionArgs& a, const Parts& parts, size_t t,
+                       size_t first_head, const float (&out)[kWarpDim / 8][4],
+                       const Shared& shared) {
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const bool whole = parts.shares == 1;
+  const unsigned c = warp % kColumnWarps * kWarpDim + lane % 4 * 2;
+#pragma unroll
+  for (unsigned i = 0; i < 2; ++i) {
+    const unsigned row = warp / kColumnWarps * 16 + lane / 4 + 8 * i;
+    const size_t head = first_head + row;
+    if (head >= a.heads) continue;
+    float factor = 1;
+    size_t at = t * a.heads + head;
+    if (whole) {
+      // The sink joins the sum only.
+      const float top = fmaxf(shared.top[row], a.sink[head]);
+      const float scaled = expf(shared.top[row] - top);
+      factor = scaled / fmaf(shared.sum[row], scaled, expf(a.sink[head] - top));
+    } else {
+      at = (t * parts.shares + blockIdx.x) * a.heads + head;
+      if (c == 0) {
+        parts.top_and_sum[at] = {shared.top[row], shared.sum[row]};
+      }
+    }
+    float* const to = (whole ? a.out : parts.out) + at * kDim + c;
+#pragma unroll
+    for (unsigned n = 0; n < kWarpDim / 8; ++n) {
+      *reinterpret_cast<float2*>(to + 8 * n) = {factor * out[n][2 * i],
+                                                factor * out[n][2 * i + 1]};
+    }
+  }
+}
+
+// blockIdx: share, token, group of heads.
+__global__ void __launch_bounds__(kThreads, 1)
+    Kernel(AttentionArgs a, Parts parts) {
+  extern __shared__ __align__(16) unsigned char bytes[];
+  Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  const size_t t = blockIdx.y, first_head = blockIdx.z * size_t{kHeads};
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const RowSource source{a, t, SpanOf(a, t, &shared.counter)};
+  const size_t rows = source.span.rows;
+  const size_t tiles = CeilDiv(rows, kRows);
+  const size_t begin = tiles * blockIdx.x / parts.shares * kRows;
+  const size_t end = min(tiles * (blockIdx.x + 1) / parts.shares * kRows, rows);
+  PackedRow next[kWarpRows];
+  const auto load = [&](size_t tile) {
+#pragma unroll
+    for (unsigned i = 0; i < kWarpRows; ++i) {
+      const size_t row = tile + warp * kWarpRows + i;
+      next[i] = row < end ? source.Load(row) : PackedRow{};
+    }
+  };
+  load(begin);
+  LoadQueries(a, t, first_head, shared);
+  if (threadIdx.x < kHeads) {
+    shared.top[threadIdx.x] = -INFINITY;
+    shared.sum[threadIdx.x] = 0;
+  }
+  __syncthreads();
+  float out[kWarpDim / 8][4] = {};
+  for (size_t tile = begin; tile < end; tile += kRows) {
+#pragma unroll
+    for (unsigned i = 0; i < kWarpRows; ++i) {
+      const unsigned row = warp * kWarpRows + i;
+      uint32_t values[8];
+      Decode(next[i], source.IsWindow(tile + row), values);
+      uint4* const to = reinterpret_cast<uint4*>(&shared.rows[row][16 * lane]);
+      to[0] = {values[0], values[1], values[2], values[3]};
+      to[1] = {values[4], values[5], values[6], values[7]};
+    }
+    load(tile + kRows);
+    __syncthreads();
+    Score(a, shared);
+    __syncthreads();
+    Weigh(min(size_t{kRows}, end - tile), shared);
+    __syncthreads();
+    Accumulate(out, shared);
+    __syncthreads();
+  }
+  Finish(a, parts, t, first_head, out, shared);
+}
+
+// The shares of one head of a token: a thread four channels.
+__global__ void __launch_bounds__(kDim / 4)
+    CombineKernel(AttentionArgs a, Parts parts) {
+  const size_t t = blockIdx.y, head = blockIdx.x;
+  const auto at = [&](unsigned share) {
+    return (t * parts.shares + share) * a.heads + head;
+  };
+  const float sink = a.sink[head];
+  float top = sink;
+  for (unsigned s = 0; s < parts.shares; ++s) {
+    top = fmaxf(top, parts.top_and_sum[at(s)].x);
+  }
+  float sum = expf(sink - top);
+  float4 out{};
+#pragma unroll 4
+  for (unsigned s = 0; s < parts.shares; ++s) {
+    const float2 part = parts.top_and_sum[at(s)];
+    const float scale = expf(part.x - top);
+    const float4 v = *reinterpret_cast<const float4*>(parts.out + at(s) * kDim +
+                                                      4 * threadIdx.x);
+    sum = fmaf(part.y, scale, sum);
+    out = {fmaf(scale, v.x, out.x), fmaf(scale, v.y, out.y),
+           fmaf(scale, v.z, out.z), fmaf(scale, v.w, out.w)};
+  }
+  *reinterpret_cast<float4*>(a.out + (t * a.heads + head) * kDim +
+                             4 * threadIdx.x) = {out.x / sum, out.y / sum,
+                                                 out.z / sum, out.w / sum};
+}
+
+// Enough blocks for every multiprocessor, a tile each at least.
+unsigned Shares(const AttentionArgs& args, unsigned head_groups) {
+  const size_t latents = args.selected != nullptr ? args.topk : 0;
+  const size_t most = CeilDiv(args.window + latents, kRows);
+  const size_t blocks = args.tokens * head_groups;
+  const size_t wanted = CeilDiv(Multiprocessors(), blocks);
+  return static_cast<unsigned>(std::clamp<size_t>(wanted, 1, most));
+}
+
+bool Aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+bool TakesTensorCores(const AttentionArgs& a) {
+  return a.dim == kDim && a.heads >= 16 && a.tokens <= 65535 &&
+         a.window_format == RowFormat::kFp8Block32 &&
+         (a.selected == nullptr || a.latent_format == RowFormat::kFp4Block16) &&
+         Aligned(a.q) && Aligned(a.out) && Aligned(a.window_rows) &&
+         (a.selected == nullptr || Aligned(a.latent_rows));
+}
+
+void TensorAttention(const AttentionArgs& args) {
+  const unsigned head_groups = Blocks(args.heads, kHeads);
+  const unsigned tokens = static_cast<unsigned>(args.tokens);
+  Parts parts{nullptr, nullptr, Shares(args, head_groups)};
+  if (parts.shares > 1) {
+    struct Outs;
+    struct TopsAndSums;
+    const size_t count = args.tokens * parts.shares * args.heads;
+    parts.out = Scratch<Outs>(count * kDim);
+    parts.top_and_sum = Scratch<TopsAndSums, float2>(count);
+    if (parts.out == nullptr || parts.top_and_sum == nullptr) return;
+  }
+  Note(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                            static_cast<int>(sizeof(Shared))),
+       "attention");
+  Kernel<<<dim3(parts.shares, tokens, head_groups), kThreads, sizeof(Shared),
+           Current().stream>>>(args, parts);
+  NoteLaunch("attention");
+  if (parts.shares == 1) return;
+  CombineKernel<<<dim3(static_cast<unsigned>(args.heads), tokens), kDim / 4, 0,
+                  Current().stream>>>(args, parts);
+  NoteLaunch("attention: shares");
+}
+
+}  // namespace ecphory::cuda

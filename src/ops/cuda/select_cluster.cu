@@ -1,0 +1,323 @@
+// Top-k of many entries by a cluster of 8 blocks a token. Every block takes an
+// eighth of the entries into shared memory, once; the k-th best score is found
+// by its bits, 11, 11 and 10 at a time, by histograms that the blocks add up
+// in each other's memory; then every warp writes its part of the chosen in
+// order, ties to the lower entry.
+#include <cooperative_groups.h>
+
+#include <algorithm>
+
+#include "ops/cuda/select.cuh"
+
+namespace ecphory::cuda {
+
+namespace {
+
+constexpr unsigned kBlocks = 8;
+constexpr unsigned kThreads = 512, kWarps = kThreads / kWarp;
+constexpr unsigned kBins = 2048, kPasses = 3;
+// Fewer entries are faster in one block, and more do not fit.
+constexpr size_t kFewest = 4096, kMost = size_t{kBlocks} * 40960;
+
+struct Counts {
+  unsigned above, ties;
+};
+
+struct Shared {
+  unsigned bins[kPasses][kBins];
+  unsigned sums[kWarps];
+  Cut cut;
+  Counts warps[kWarps];
+  Counts block;
+  unsigned newest;    // the block's last entry that can be chosen, plus 1
+  uint32_t codes[1];  // of the block's entries
+};
+
+#if __CUDA_ARCH__ >= 900
+
+constexpr unsigned kBinsEach = kBins / kThreads;
+
+template <typename T>
+__device__ T* Of(unsigned block, T* mine) {
+  return cooperative_groups::this_cluster().map_shared_rank(mine, block);
+}
+__device__ void Meet() { cooperative_groups::this_cluster().sync(); }
+
+// A block's entries: [begin, begin + count).
+struct Slice {
+  __device__ explicit Slice(size_t entries) {
+    const size_t each = CeilDiv(entries, kBlocks);
+    begin = min(blockIdx.x % kBlocks * each, entries);
+    count = static_cast<unsigned>(min(each, entries - begin));
+  }
+  size_t begin;
+  unsigned count;
+};
+
+__device__ void ClearBins(Shared& shared) {
+  for (unsigned i = threadIdx.x; i < kPasses * kBins; i += kThreads) {
+    shared.bins[i / kBins][i % kBins] = 0;
+  }
+}
+
+// The sum of `value` over the threads before, and over all.
+__device__ unsigned Prefix(unsigned value, Shared& shared) {
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  unsigned sum = value;
+  for (unsigned offset = 1; offset < kWarp; offset *= 2) {
+    const unsigned other = __shfl_up_sync(0xffffffffu, sum, offset);
+    if (lane >= offset) sum += other;
+  }
+  if (lane == kWarp - 1) shared.sums[warp] = sum;
+  __syncthreads();
+  unsigned before = 0;
+  for (unsigned w = 0; w < warp; ++w) before += shared.sums[w];
+  return before + sum - value;
+}
+
+// The bin, counted from the top, in which the wanted entry lies, over the
+// whole cluster; every block finds the same. Leaves shared.cut.
+__device__ void FindBin(unsigned pass, unsigned shift, uint32_t prefix,
+                        unsigned wanted, Shared& shared) {
+  // The thread's bins, the largest codes first.
+  const unsigned top = kBins - 1 - kBinsEach * threadIdx.x;
+  unsigned bins[kBinsEach], sum = 0;
+#pragma unroll
+  for (unsigned i = 0; i < kBinsEach; ++i) {
+    bins[i] = 0;
+#pragma unroll
+    for (unsigned block = 0; block < kBlocks; ++block) {
+      bins[i] += *Of(block, &shared.bins[pass][top - i]);
+    }
+    sum += bins[i];
+  }
+  if (threadIdx.x == 0) shared.cut = {0, 0};  // fewer than wanted
+  unsigned before = Prefix(sum, shared);
+  if (before < wanted && before + sum >= wanted) {
+#pragma unroll
+    for (unsigned i = 0; i < kBinsEach; ++i) {
+      if (before < wanted && before + bins[i] >= wanted) {
+        shared.cut = {prefix | (top - i) << shift, wanted - before};
+      }
+      before += bins[i];
+    }
+  }
+  __syncthreads();
+}
+
+// The cut that takes `wanted` of the entries whose code is not 0, or all.
+__device__ Cut FindCut(unsigned count, unsigned wanted, Shared& shared) {
+  uint32_t prefix = 0, mask = 0;
+  const unsigned shifts[kPasses] = {21, 10, 0};
+  for (unsigned pass = 0; pass < kPasses; ++pass) {
+    const unsigned shift = shifts[pass];
+    const uint32_t digit = pass + 1 < kPasses ? kBins - 1 : (1u << 10) - 1;
+    for (unsigned i = threadIdx.x; i < count; i += kThreads) {
+      const uint32_t code = shared.codes[i];
+      if (code != 0 && (code & mask) == prefix) {
+        atomicAdd(&shared.bins[pass][code >> shift & digit], 1u);
+      }
+    }
+    Meet();
+    FindBin(pass, shift, prefix, wanted, shared);
+    const Cut cut = shared.cut;
+    __syncthreads();
+    if (cut.code == 0 && cut.ties == 0) return cut;
+    prefix = cut.code;
+    wanted = cut.ties;
+    mask |= digit << shift;
+  }
+  return {prefix, wanted};
+}
+
+// A warp's entries lie together: [begin, end) of the block's.
+struct WarpSlice {
+  __device__ explicit WarpSlice(unsigned count) {
+    const unsigned each =
+        static_cast<unsigned>(CeilDiv(count, kThreads)) * kWarp;
+    begin = min(threadIdx.x / kWarp * each, count);
+    end = min(begin + each, count);
+  }
+  unsigned begin, end;
+};
+
+// Which of the warp's lanes hold an entry above the cut, and at it.
+struct Lanes {
+  __device__ Lanes(const Shared& shared, unsigned i, unsigned end, Cut cut) {
+    const uint32_t code = i < end ? shared.codes[i] : 0;
+    above = __ballot_sync(0xffffffffu, code > cut.code);
+    ties = __ballot_sync(0xffffffffu, code != 0 && code == cut.code);
+  }
+  unsigned above, ties;
+};
+
+__device__ Counts Sum(Counts a, Counts b) {
+  return {a.above + b.above, a.ties + b.ties};
+}
+
+// Calls take(i, rank) for the chosen of the block's entries; returns how many
+// the cluster has chosen.
+template <typename Take>
+__device__ unsigned TakeChosen(unsigned count, Cut cut, Shared& shared,
+                               const Take& take) {
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const unsigned rank = blockIdx.x % kBlocks;
+  const WarpSlice slice(count);
+  Counts mine{0, 0};
+  for (unsigned i = slice.begin; i < slice.end; i += kWarp) {
+    const Lanes lanes(shared, i + lane, slice.end, cut);
+    mine = Sum(mine, {static_cast<unsigned>(__popc(lanes.above)),
+                      static_cast<unsigned>(__popc(lanes.ties))});
+  }
+  if (lane == 0) shared.warps[warp] = mine;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    Counts sum{0, 0};
+    for (unsigned w = 0; w < kWarps; ++w) {
+      const Counts of_warp = shared.warps[w];
+      shared.warps[w] = sum;
+      sum = Sum(sum, of_warp);
+    }
+    shared.block = sum;
+  }
+  Meet();
+  Counts before = shared.warps[warp], all{0, 0};
+  for (unsigned block = 0; block < kBlocks; ++block) {
+    const Counts of_block = *Of(block, &shared.block);
+    if (block < rank) before = Sum(before, of_block);
+    all = Sum(all, of_block);
+  }
+  const unsigned below = (1u << lane) - 1;
+  for (unsigned i = slice.begin; i < slice.end; i += kWarp) {
+    const Lanes lanes(shared, i + lane, slice.end, cut);
+    const unsigned above = before.above + __popc(lanes.above & below);
+    const unsigned ties = before.ties + __popc(lanes.ties & below);
+    const bool is_above = (lanes.above >> lane & 1) != 0;
+    const bool is_tie = (lanes.ties >> lane & 1) != 0 && ties < cut.ties;
+    if (is_above || is_tie) take(i + lane, above + min(ties, cut.ties));
+    before = Sum(before, {static_cast<unsigned>(__popc(lanes.above)),
+                          static_cast<unsigned>(__popc(lanes.ties))});
+  }
+  return all.above + min(all.ties, cut.ties);
+}
+
+#endif
+
+__global__ void __launch_bounds__(kThreads) SelectKernel(SelectTopkArgs a) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(16) unsigned char bytes[];
+  Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  const size_t t = blockIdx.x / kBlocks;
+  const Slice slice(a.groups);
+  const float* const scores = a.scores + t * a.groups + slice.begin;
+  const uint8_t* const mask =
+      a.mask == nullptr ? nullptr
+                        : a.mask + t * CeilDiv(a.groups, a.block_size);
+  const unsigned block_size = static_cast<unsigned>(a.block_size);
+  ClearBins(shared);
+  for (unsigned i = threadIdx.x; i < slice.count; i += kThreads) {
+    const unsigned g = static_cast<unsigned>(slice.begin) + i;
+    const bool candidate = mask == nullptr || mask[g / block_size] != 0;
+    shared.codes[i] = candidate ? CodeOf(scores[i]) : 0;
+  }
+  __syncthreads();
+  const Cut cut = FindCut(slice.count, static_cast<unsigned>(a.topk), shared);
+  int32_t* const selected = a.selected + t * a.topk;
+  const unsigned taken =
+      TakeChosen(slice.count, cut, shared, [&](unsigned i, unsigned rank) {
+        selected[rank] = static_cast<int32_t>(slice.begin + i);
+      });
+  if (blockIdx.x % kBlocks == 0) {
+    for (size_t i = taken + threadIdx.x; i < a.topk; i += kThreads) {
+      selected[i] = -1;
+    }
+  }
+  Meet();  // nobody reads this block's memory any more
+#endif
+}
+
+__global__ void __launch_bounds__(kThreads)
+    CandidateKernel(CandidateBlocksArgs a) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(16) unsigned char bytes[];
+  Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  const size_t t = blockIdx.x / kBlocks;
+  const size_t n_blocks = CeilDiv(a.groups, a.block_size);
+  const Slice slice(n_blocks);
+  const float* const scores = a.scores + t * a.groups;
+  uint8_t* const mask = a.mask + t * n_blocks + slice.begin;
+  ClearBins(shared);
+  if (threadIdx.x == 0) shared.newest = 0;
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < slice.count; i += kThreads) {
+    const size_t first = (slice.begin + i) * a.block_size;
+    const size_t end = min(first + a.block_size, a.groups);
+    uint32_t top = 0;
+    for (size_t g = first; g < end; ++g) top = max(top, CodeOf(scores[g]));
+    shared.codes[i] = top;
+    mask[i] = 0;
+    if (top != 0) {
+      atomicMax(&shared.newest, static_cast<unsigned>(slice.begin) + i + 1);
+    }
+  }
+  Meet();
+  unsigned newest = 0;
+  for (unsigned block = 0; block < kBlocks; ++block) {
+    newest = max(newest, *Of(block, &shared.newest));
+  }
+  // The newest block is kept in any case and counts as one of them.
+  const unsigned own = newest - 1 - static_cast<unsigned>(slice.begin);
+  const bool here = newest != 0 && newest > slice.begin && own < slice.count;
+  if (here && threadIdx.x == 0) {
+    shared.codes[own] = 0;
+    mask[own] = 1;
+  }
+  __syncthreads();
+  if (newest != 0 && a.top_blocks > 1) {
+    const Cut cut =
+        FindCut(slice.count, static_cast<unsigned>(a.top_blocks - 1), shared);
+    TakeChosen(slice.count, cut, shared,
+               [&](unsigned i, unsigned) { mask[i] = 1; });
+  }
+  Meet();  // nobody reads this block's memory any more
+#endif
+}
+
+template <typename Args>
+void Launch(const char* name, void (*kernel)(Args), const Args& args,
+            size_t entries) {
+  const size_t shared =
+      offsetof(Shared, codes) + CeilDiv(entries, kBlocks) * sizeof(uint32_t);
+  Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                            static_cast<int>(shared)),
+       name);
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = kBlocks;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(args.tokens) * kBlocks);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = shared;
+  config.stream = Current().stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  Note(cudaLaunchKernelEx(&config, kernel, args), name);
+}
+
+}  // namespace
+
+bool TakesCluster(size_t entries) {
+  return Current().compute_major >= 9 && entries >= kFewest && entries <= kMost;
+}
+
+void ClusterSelectTopk(const SelectTopkArgs& args) {
+  Launch("select_topk", SelectKernel, args, args.groups);
+}
+
+void ClusterCandidateBlocks(const CandidateBlocksArgs& args) {
+  Launch("candidate_blocks", CandidateKernel, args,
+         CeilDiv(args.groups, args.block_size));
+}
+
+}  // namespace ecphory::cuda
