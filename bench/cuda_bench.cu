@@ -45,6 +45,7 @@ int Main(const char* filter) {
   Bench bench{.stream = (*stream)->handles().stream, .filter = filter};
   MeasureCopy(bench);
   BenchStreams(bench);
+  BenchAttentions(bench);
   BenchProducts(bench);
   const Status status = (*stream)->Synchronize();
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());

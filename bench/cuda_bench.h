@@ -44,7 +44,8 @@ struct Bench {
               const std::vector<std::function<void()>>& launches);
 };
 
-void BenchStreams(Bench& bench);   // mHC and Engram
-void BenchProducts(Bench& bench);  // matrix products and experts
+void BenchStreams(Bench& bench);     // mHC and Engram
+void BenchAttentions(Bench& bench);  // attention, indexer, table rows
+void BenchProducts(Bench& bench);    // matrix products and experts
 
 }  // namespace ecphory

@@ -83,6 +83,11 @@ void BenchSites(Bench& bench, size_t tokens) {
   bench.Report("hc_split with the owed expand" + suffix,
                row * (2 * kStreams + 2) + fn,
                each([&](const Site& s) { s.Split(bench.pool, true); }));
+  bench.Report("hc_split, then hc_expand" + suffix,
+               row * (3 * kStreams + 2) + fn, each([&](const Site& s) {
+                 s.Split(bench.pool, false);
+                 s.Expand(bench.pool);
+               }));
 }
 
 void BenchGate(Bench& bench, size_t tokens) {
@@ -115,7 +120,7 @@ void BenchGate(Bench& bench, size_t tokens) {
 }  // namespace
 
 void BenchStreams(Bench& bench) {
-  for (const size_t tokens : {1, 4096}) BenchSites(bench, tokens);
+  for (const size_t tokens : {1, 32, 512, 4096}) BenchSites(bench, tokens);
   for (const size_t tokens : {1, 4096}) BenchGate(bench, tokens);
 }
 
