@@ -14,12 +14,18 @@ struct CodeTables {
   std::array<float, 256> e8m0;
   std::array<float, 256> e4m3;
   // 2^8 times e8m0: the unit of e4m3 codes that are read as half precision.
+  // Infinite where fp32 ends, above kLargestFolded.
+  static constexpr size_t kLargestFolded = 254 - 8;
   std::array<float, 256> e8m0_of_e4m3;
 
+  // By bits: whoever asks first may be taking denormals for zero, and 2^-127 is
+  // one (DenormalsAreZero).
   CodeTables() {
     for (size_t code = 0; code < 256; ++code) {
       e8m0[code] = E8M0ToF32(static_cast<uint8_t>(code));
-      e8m0_of_e4m3[code] = 256 * e8m0[code];
+      e8m0_of_e4m3[code] = code <= kLargestFolded
+                               ? E8M0ToF32(static_cast<uint8_t>(code + 8))
+                               : 256 * e8m0[code];
       e4m3[code] = E4M3ToF32(static_cast<uint8_t>(code));
     }
   }
