@@ -91,19 +91,18 @@ Status CheckModel(const BenchOptions& options) {
 
 class Run {
  public:
-  Run(const BenchOptions& options, const Ops& ops, ThreadPool& pool)
-      : options_(options), pool_(pool), context_(ops, pool, options) {}
+  Run(const BenchOptions& options, const Ops& ops,
+      const ComputeThreads& threads, ThreadPool& pool)
+      : options_(options),
+        threads_(threads),
+        pool_(pool),
+        context_(ops, pool, options) {}
 
   Status Measure(const std::vector<OpCase>& cases, BenchReport* report) {
     total_ = cases.size() + ModelSteps(options_) + 2;
     ECPHORY_RETURN_IF_ERROR(LoadSgemm(report));
     ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());
-    for (const OpCase& op : cases) {
-      ECPHORY_RETURN_IF_ERROR(Step(op.name));
-      ECPHORY_ASSIGN_OR_RETURN(BenchFigure figure,
-                               MeasureCase(op, options_, context_));
-      report->ops.push_back(std::move(figure));
-    }
+    ECPHORY_RETURN_IF_ERROR(MeasureOps(cases, report));
     if (!options_.model.empty()) {
       ECPHORY_ASSIGN_OR_RETURN(
           BenchModel model,
@@ -123,6 +122,19 @@ class Run {
       return Cancelled("stopped before %s", what.c_str());
     }
     ++done_;
+    return {};
+  }
+
+  // Bound only here: a model binds by itself, and a library's threads would
+  // inherit where this one may run.
+  Status MeasureOps(const std::vector<OpCase>& cases, BenchReport* report) {
+    ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding, BindCaller(threads_));
+    for (const OpCase& op : cases) {
+      ECPHORY_RETURN_IF_ERROR(Step(op.name));
+      ECPHORY_ASSIGN_OR_RETURN(BenchFigure figure,
+                               MeasureCase(op, options_, context_));
+      report->ops.push_back(std::move(figure));
+    }
     return {};
   }
 
@@ -166,6 +178,7 @@ class Run {
   }
 
   const BenchOptions& options_;
+  const ComputeThreads& threads_;
   ThreadPool& pool_;
   CaseContext context_;
   std::unique_ptr<Sgemm> sgemm_;
@@ -218,10 +231,9 @@ Result<BenchReport> RunBench(const BenchOptions& asked) {
                            ChooseThreads(options.model_options));
   ECPHORY_ASSIGN_OR_RETURN(const std::unique_ptr<ThreadPool> pool,
                            StartThreads(threads));
-  ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding, BindCaller(threads));
   BenchReport report;
   measure::FillConditions(options, *ops, *pool, &report);
-  measure::Run run(options, *ops, *pool);
+  measure::Run run(options, *ops, threads, *pool);
   ECPHORY_RETURN_IF_ERROR(run.Measure(cases, &report));
   return report;
 }

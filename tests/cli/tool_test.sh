@@ -350,6 +350,8 @@ if command -v taskset >/dev/null; then
 fi
 expect 2 '--threads 2: --cpu-affinity 0 names 1 processor$' \
   "${mini[@]}" --cpu-affinity 0 --threads 2
+expect 0 '1 threads?, .*cpu' \
+  bench -m synth.gguf --quick --context 8 --prompt 8 --cpu-affinity 0
 expect 0 'operators .* on 1 thread$' info -m synth.gguf --cpu-affinity 0
 expect 2 "weights: 'ram', expected copy|map" "${mini[@]}" --weights ram
 expect 0 'copied weights' info -m synth.gguf --weights copy
