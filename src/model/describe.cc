@@ -158,7 +158,8 @@ void PlanWeights(const std::vector<TensorSlot>& slots, bool copy,
   }
   const ModelConfig& c = info->config;
   info->memory.resident_weights =
-      uint64_t{c.n_layers} * c.n_experts * sizeof(Expert);
+      uint64_t{c.n_layers} *
+      (sizeof(LayerWeights) + c.n_experts * sizeof(Expert));
   for (const TensorSlot& slot : slots) {
     if (slot.role != TensorRole::kVector) continue;
     info->memory.resident_weights += slot.ValueCount() * sizeof(float);

@@ -9,6 +9,7 @@
 #include "io/memory_facts.h"
 #include "model/caches.h"
 #include "model/engram_fetch.h"
+#include "model/forward.h"
 #include "model/forward_scratch.h"
 #include "model/hyper_connections.h"
 #include "model/prefill.h"
@@ -144,7 +145,8 @@ uint64_t ScratchBytes(const ModelConfig& c, const SessionOptions& options) {
   return ForwardScratch::Bytes(c, options) +
          HyperConnections::TokenBytes(c.hc_mult, c.hidden_size) *
              options.chunk +
-         EngramBytes(c, options) + SequenceBytes(c, options.context);
+         sizeof(Forward) + EngramBytes(c, options) +
+         SequenceBytes(c, options.context);
 }
 
 MemoryPlan PlanMemory(const ModelConfig& c, const SessionOptions& asked,

@@ -2,6 +2,7 @@
 #include "ops/matmul.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
@@ -122,12 +123,6 @@ void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
 
 namespace {
 
-// Whether a kernel is handed inputs in another order than they come in
-// (WeightDecoder::kOrder), and so keeps a copy.
-bool ReordersInputs(WeightFormat format) {
-  return format == WeightFormat::kFp4Row32 || format == WeightFormat::kQ2_K;
-}
-
 bool TakesBf16(const ScratchProduct& p) {
   return TakesBf16({.format = p.format, .rows = p.rows, .cols = p.cols},
                    p.input, p.tokens);
@@ -136,7 +131,8 @@ bool TakesBf16(const ScratchProduct& p) {
 }  // namespace
 
 // A panel in each thread, and for each format that wants them in its own order
-// the inputs of a block of tokens; inputs packed as bf16 in the caller.
+// the inputs of a block of tokens, or with FP8 those of one token times scales;
+// inputs packed as bf16 in the caller.
 uint64_t MatmulScratchBytes(const ScratchShape& shape) {
   std::vector<ScratchProduct> products = shape.products;
   for (const ScratchExperts& experts : shape.experts) {
@@ -144,24 +140,26 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
       products.push_back(p);
     }
   }
-  uint64_t panel = 0, packed = 0, reordered[2] = {};
+  uint64_t panel = 0, packed = 0;
+  std::map<WeightFormat, uint64_t> inputs;
   for (const ScratchProduct& p : products) {
     if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
     const bool bf16 = TakesBf16(p);
     const size_t floats = bf16 ? p.cols / 2 : p.cols;
+    const size_t block = std::min(p.tokens, TokenBlock(p.tokens, floats));
     panel = std::max<uint64_t>(
         panel, PanelRows(floats, p.tokens) * PanelStride(floats) +
                    (bf16 ? PanelStride(p.cols) : 0));
-    if (bf16) {
-      packed = std::max<uint64_t>(packed, p.tokens * p.cols);
-    } else if (ReordersInputs(p.format)) {
-      const size_t block = std::min(p.tokens, TokenBlock(p.tokens, floats));
-      uint64_t& values = reordered[p.format == WeightFormat::kQ2_K ? 1 : 0];
-      values = std::max<uint64_t>(values, block * p.cols);
-    }
+    if (bf16) packed = std::max<uint64_t>(packed, p.tokens * p.cols);
+    uint64_t copied = 0;  // tokens
+    if (ReordersInputs(p.format)) copied = bf16 ? 1 : block;
+    if (p.format == WeightFormat::kFp8Tile32) copied = 1;
+    uint64_t& values = inputs[p.format];
+    values = std::max<uint64_t>(values, copied * p.cols);
   }
-  return sizeof(float) * (panel + reordered[0] + reordered[1]) * shape.threads +
-         sizeof(uint16_t) * packed;
+  uint64_t floats = panel;
+  for (const auto& [format, values] : inputs) floats += values;
+  return sizeof(float) * floats * shape.threads + sizeof(uint16_t) * packed;
 }
 
 }  // namespace ecphory

@@ -38,6 +38,10 @@ inline constexpr size_t kMatmulRowBlock = 4;
 void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                 size_t end);
 
+// Whether a format's kernel takes inputs in another order than they come in
+// (WeightDecoder::kOrder) on this processor, and so keeps a copy of them.
+bool ReordersInputs(WeightFormat format);
+
 // One kernel per weight format, each in its own file. `panel` holds
 // PanelRows(cols, tokens) rows of PanelStride(cols) floats (gemm.h).
 using MatmulKernel = void (*)(const Matrix& weight, const TokenRows& tokens,
