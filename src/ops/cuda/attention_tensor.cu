@@ -1,10 +1,11 @@
 // Attention of the released shape on tensor cores: out = softmax(q K^T) K, with
 // one K for all heads.
 //
-// A block takes a token, up to 64 heads and a share of its rows, 32 at a time:
-// each row is read and decoded once, to bf16, which holds every e4m3 and e2m1
-// value times its scale exactly. Queries and weights are sums of two bf16, so
-// that products have 16 bits. Of few tokens the rows are shared out among
+// A block takes a token, up to 32 heads and a share of its rows, 32 at a time:
+// they are decoded to bf16, which holds every e4m3 and e2m1 value times its
+// scale exactly. Two blocks share a multiprocessor, so that one multiplies
+// while the other decodes or weighs. Queries and weights are sums of two bf16,
+// so that products have 16 bits. Of few tokens the rows are shared out among
 // several blocks, and a second kernel puts their parts together: bound by
 // latency. Of many a block takes them all: bound by the tensor cores,
 // 4 * heads * 512 * rows products of two terms a token.
@@ -12,6 +13,7 @@
 
 #include "ops/cuda/attention.cuh"
 #include "ops/cuda/codec.cuh"
+#include "ops/cuda/dependent_launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/tensor.cuh"
 
@@ -20,14 +22,15 @@ namespace ecphory::cuda {
 namespace {
 
 constexpr unsigned kDim = 512;
-constexpr unsigned kHeads = 64;  // of a block
+constexpr unsigned kHeads = 32;  // of a block
 constexpr unsigned kRows = 32;   // of a tile
-// 4 groups of 16 heads by 4 eighths of a tile or quarters of the channels.
-constexpr unsigned kHeadWarps = 4, kColumnWarps = 4;
+// Groups of 16 heads, each with four warps: of the scores they make 16 rows and
+// half of the channels each, of the sums a quarter of the channels.
+constexpr unsigned kHeadWarps = kHeads / 16, kColumnWarps = 4;
+constexpr unsigned kHalves = 2, kScoreRows = kRows / kHalves;
 constexpr unsigned kThreads = kHeadWarps * kColumnWarps * kWarp;
 constexpr unsigned kWarpDim = kDim / kColumnWarps;
 constexpr unsigned kWarpRows = kRows / (kThreads / kWarp);  // to decode
-static_assert(kColumnWarps * 8 == kRows && kWarpRows == 2);
 // 16 bytes more a line: eight lines of a matrix then lie in different banks.
 constexpr unsigned kLine = kDim + 8, kWeightLine = kRows + 8;
 
@@ -35,7 +38,7 @@ struct Shared {
   __nv_bfloat16 q[2][kHeads][kLine];  // high, low
   __nv_bfloat16 rows[kRows][kLine];
   __nv_bfloat16 weights[2][kHeads][kWeightLine];
-  float scores[kHeads][kRows + 4];
+  float scores[kHalves][kHeads][kRows + 4];  // of half the channels each
   float top[kHeads], sum[kHeads], rescale[kHeads];
   size_t counter;
 };
@@ -113,6 +116,7 @@ __device__ void Decode(const PackedRow& row, bool window,
 // q as high and low parts, nothing where there is no head.
 __device__ void LoadQueries(const AttentionArgs& a, size_t t, size_t first_head,
                             Shared& shared) {
+#pragma unroll 8
   for (unsigned i = threadIdx.x; i < kHeads * kDim / 4; i += kThreads) {
     const unsigned head = i / (kDim / 4), c = i % (kDim / 4) * 4;
     float4 q{};
@@ -126,47 +130,49 @@ __device__ void LoadQueries(const AttentionArgs& a, size_t t, size_t first_head,
   }
 }
 
-// scores = scale * q K^T: a warp 16 heads by 8 rows.
-__device__ void Score(const AttentionArgs& a, Shared& shared) {
+// scores = q K^T: a warp 16 heads by 16 rows, over half of the channels.
+__device__ void Score(Shared& shared) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const unsigned head = warp / kColumnWarps * 16;
-  const unsigned row = warp % kColumnWarps * 8;
-  float sums[4][4] = {};  // independent, two each of high and low
+  const unsigned row = warp % kHalves * kScoreRows;
+  const unsigned half = warp % kColumnWarps / kHalves;
+  float sums[2][2][4] = {};  // high and low, two times 8 rows
 #pragma unroll 4
-  for (unsigned k = 0; k < kDim; k += 32) {
+  for (unsigned i = 0; i < kDim / kHalves; i += 16) {
+    const unsigned k = half * (kDim / kHalves) + i;
     uint32_t keys[4];
-    LoadMatrices(keys, &shared.rows[row + lane % 8][k + lane / 8 * 8]);
+    LoadMatrices(
+        keys,
+        &shared.rows[row + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
 #pragma unroll
     for (unsigned part = 0; part < 2; ++part) {
-#pragma unroll
-      for (unsigned half = 0; half < 2; ++half) {
-        uint32_t q[4];
-        LoadMatrices(
-            q,
-            &shared.q[part][head + lane % 16][k + 16 * half + lane / 16 * 8]);
-        MultiplyBf16(sums[2 * part + half], q, keys[2 * half],
-                     keys[2 * half + 1]);
-      }
+      uint32_t q[4];
+      LoadMatrices(q, &shared.q[part][head + lane % 16][k + lane / 16 * 8]);
+      MultiplyBf16(sums[part][0], q, keys[0], keys[1]);
+      MultiplyBf16(sums[part][1], q, keys[2], keys[3]);
     }
   }
-  const auto sum = [&](int i) {
-    return a.scale * ((sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]));
-  };
-  float* const to = &shared.scores[head + lane / 4][row + lane % 4 * 2];
-  to[0] = sum(0), to[1] = sum(1);
-  float* const below = to + 8 * (kRows + 4);
-  below[0] = sum(2), below[1] = sum(3);
+#pragma unroll
+  for (unsigned n = 0; n < 2; ++n) {
+    const auto sum = [&](int i) { return sums[0][n][i] + sums[1][n][i]; };
+    float* const to =
+        &shared.scores[half][head + lane / 4][row + 8 * n + lane % 4 * 2];
+    *reinterpret_cast<float2*>(to) = {sum(0), sum(1)};
+    *reinterpret_cast<float2*>(to + 8 * (kRows + 4)) = {sum(2), sum(3)};
+  }
 }
 
 // Eight lanes a head: the tile's weights relative to the largest score so far.
-__device__ void Weigh(size_t count, Shared& shared) {
+__device__ void Weigh(float scale, size_t count, Shared& shared) {
   const unsigned head = threadIdx.x / 8, first = threadIdx.x % 8 * 4;
   float score[4], weight[4];
   float top = shared.top[head];
   const float old_top = top;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    score[i] = first + i < count ? shared.scores[head][first + i] : -INFINITY;
+    const float dot =
+        shared.scores[0][head][first + i] + shared.scores[1][head][first + i];
+    score[i] = first + i < count ? scale * dot : -INFINITY;
     top = fmaxf(top, score[i]);
   }
 #pragma unroll
@@ -265,7 +271,7 @@ __device__ void Finish(const AttentionArgs& a, const Parts& parts, size_t t,
 }
 
 // blockIdx: share, token, group of heads.
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, 2)
     Kernel(AttentionArgs a, Parts parts) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
@@ -304,9 +310,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     load(tile + kRows);
     __syncthreads();
-    Score(a, shared);
+    Score(shared);
     __syncthreads();
-    Weigh(min(size_t{kRows}, end - tile), shared);
+    Weigh(a.scale, min(size_t{kRows}, end - tile), shared);
     __syncthreads();
     Accumulate(out, shared);
     __syncthreads();
@@ -322,13 +328,14 @@ __global__ void __launch_bounds__(kDim / 4)
     return (t * parts.shares + share) * a.heads + head;
   };
   const float sink = a.sink[head];
+  WaitForKernelAhead();
   float top = sink;
   for (unsigned s = 0; s < parts.shares; ++s) {
     top = fmaxf(top, parts.top_and_sum[at(s)].x);
   }
   float sum = expf(sink - top);
   float4 out{};
-#pragma unroll 4
+#pragma unroll 8
   for (unsigned s = 0; s < parts.shares; ++s) {
     const float2 part = parts.top_and_sum[at(s)];
     const float scale = expf(part.x - top);
@@ -343,13 +350,13 @@ __global__ void __launch_bounds__(kDim / 4)
                                                  out.z / sum, out.w / sum};
 }
 
-// Enough blocks for every multiprocessor, a tile each at least.
+// As many blocks as run at a time, a tile each at least.
 unsigned Shares(const AttentionArgs& args, unsigned head_groups) {
   const size_t latents = args.selected != nullptr ? args.topk : 0;
   const size_t most = CeilDiv(args.window + latents, kRows);
-  const size_t blocks = args.tokens * head_groups;
-  const size_t wanted = CeilDiv(Multiprocessors(), blocks);
-  return static_cast<unsigned>(std::clamp<size_t>(wanted, 1, most));
+  const size_t places = 2 * static_cast<size_t>(Multiprocessors());
+  return static_cast<unsigned>(
+      std::clamp<size_t>(places / (args.tokens * head_groups), 1, most));
 }
 
 bool Aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -383,9 +390,9 @@ void TensorAttention(const AttentionArgs& args) {
            Current().stream>>>(args, parts);
   NoteLaunch("attention");
   if (parts.shares == 1) return;
-  CombineKernel<<<dim3(static_cast<unsigned>(args.heads), tokens), kDim / 4, 0,
-                  Current().stream>>>(args, parts);
-  NoteLaunch("attention: shares");
+  LaunchDependent("attention: shares", CombineKernel,
+                  dim3(static_cast<unsigned>(args.heads), tokens), kDim / 4,
+                  args, parts);
 }
 
 }  // namespace ecphory::cuda

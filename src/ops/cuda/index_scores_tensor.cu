@@ -33,21 +33,30 @@ struct Shared {
   unsigned visible[kTokens];  // entries
 };
 
-// Where channel `c` of a query lies: in step s, lane column t holds channels
-// 32t + 4s ... + 3 as columns 2t, 2t + 1, 2t + 8, 2t + 9 of the product.
+// Where channels c and c + 1 of a query lie, c + 2 and c + 3 eight places on (c
+// a multiple of 4): in step s, lane column t holds channels 32t + 4s ... + 3 as
+// columns 2t, 2t + 1, 2t + 8, 2t + 9 of the product.
 __device__ unsigned PlaceOf(unsigned c) {
-  const unsigned column = c / 32, step = c % 32 / 4, i = c % 4;
-  return 16 * step + 2 * column + i % 2 + (i < 2 ? 0 : 8);
+  const unsigned column = c / 32, step = c % 32 / 4;
+  return 16 * step + 2 * column;
 }
 
 __device__ void LoadQueries(const IndexScoresArgs& a, size_t first,
                             unsigned tokens, Shared& shared) {
-  for (unsigned i = threadIdx.x; i < tokens * kHeads * kDim; i += kThreads) {
-    const unsigned c = i % kDim, head = i / kDim % kHeads;
-    const unsigned t = i / (kDim * kHeads);
-    float q = 0;
-    if (head < a.heads) q = a.q[((first + t) * a.heads + head) * kDim + c];
-    shared.q[t][head][PlaceOf(c)] = __float2bfloat16_rn(q);
+#pragma unroll 4
+  for (unsigned i = threadIdx.x; i < tokens * kHeads * (kDim / 4);
+       i += kThreads) {
+    const unsigned c = i % (kDim / 4) * 4, head = i / (kDim / 4) % kHeads;
+    const unsigned t = i / (kDim / 4 * kHeads);
+    float4 q{};
+    if (head < a.heads) {
+      q = *reinterpret_cast<const float4*>(
+          a.q + ((first + t) * a.heads + head) * kDim + c);
+    }
+    __nv_bfloat16* const to = &shared.q[t][head][PlaceOf(c)];
+    *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(q.x, q.y);
+    *reinterpret_cast<__nv_bfloat162*>(to + 8) =
+        __floats2bfloat162_rn(q.z, q.w);
   }
   for (unsigned i = threadIdx.x; i < tokens * kHeads; i += kThreads) {
     const unsigned head = i % kHeads, t = i / kHeads;
@@ -83,27 +92,21 @@ __device__ void LoadKey(const uint8_t* row, unsigned column,
 
 __device__ float Relu(float x) { return x < 0 ? 0.0f : x; }  // NaN stays NaN
 
-// Scores of 8 keys, of which the lane's are 2 * column and + 1, for one token.
-__device__ float2 Score(const IndexScoresArgs& a, const Shared& shared,
-                        unsigned t, const float (&dots)[2][4]) {
+// Of 8 values a lane, sums over the 8 lanes of a column: that of value r in row
+// r.
+__device__ float SumOverRows(float (&v)[8]) {
   const unsigned row = threadIdx.x % kWarp / 4;
-  float2 sum{};
 #pragma unroll
-  for (unsigned m = 0; m < 2; ++m) {
+  for (unsigned half = 4; half >= 1; half /= 2) {
+    const bool upper = (row & half) != 0;
 #pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      const float weight = shared.weights[t][16 * m + 8 * i + row];
-      sum.x = fmaf(Relu(dots[m][2 * i]), weight, sum.x);
-      sum.y = fmaf(Relu(dots[m][2 * i + 1]), weight, sum.y);
+    for (unsigned i = 0; i < half; ++i) {
+      const float keep = upper ? v[i + half] : v[i];
+      const float send = upper ? v[i] : v[i + half];
+      v[i] = keep + __shfl_xor_sync(0xffffffffu, send, 4 * half);
     }
   }
-#pragma unroll
-  for (int offset = 4; offset < 32; offset *= 2) {
-    sum.x += __shfl_xor_sync(0xffffffffu, sum.x, offset);
-    sum.y += __shfl_xor_sync(0xffffffffu, sum.y, offset);
-  }
-  const float scale = a.key_scale * a.head_scale;
-  return {sum.x * scale, sum.y * scale};
+  return v[0];
 }
 
 // Which entries are scored for a token.
@@ -122,11 +125,16 @@ struct Wanted {
   const uint8_t* mask;  // of the token, or null
 };
 
-// The scores of one token and 32 keys.
-__device__ void ScoreKeys(const IndexScoresArgs& a, const Shared& shared,
-                          unsigned t,
-                          const uint32_t (&keys)[kKeys / 8][2 * kSteps],
-                          float2 (&scores)[kKeys / 8]) {
+// The key, of 32, whose score a lane ends up with.
+__device__ unsigned KeyOf() {
+  const unsigned row = threadIdx.x % kWarp / 4;
+  return 8 * (row / 2) + 2 * (threadIdx.x % 4) + row % 2;
+}
+
+// The score of one token and key KeyOf().
+__device__ float Score(const IndexScoresArgs& a, const Shared& shared,
+                       unsigned t,
+                       const uint32_t (&keys)[kKeys / 8][2 * kSteps]) {
   const unsigned lane = threadIdx.x % kWarp;
   float dots[kKeys / 8][2][4] = {};
 #pragma unroll
@@ -141,32 +149,18 @@ __device__ void ScoreKeys(const IndexScoresArgs& a, const Shared& shared,
       }
     }
   }
+  // The lane's heads, and of each n two keys.
+  float sums[8] = {};
 #pragma unroll
-  for (unsigned n = 0; n < kKeys / 8; ++n) {
-    scores[n] = Score(a, shared, t, dots[n]);
-  }
-}
-
-// Every row of lanes has the sums: row n writes those of keys 8n ... + 7.
-__device__ void StoreScores(const IndexScoresArgs& a, size_t t, size_t begin,
-                            const Wanted& wanted,
-                            const float2 (&scores)[kKeys / 8]) {
-  const unsigned row = threadIdx.x % kWarp / 4, column = threadIdx.x % 4;
-  if (row >= kKeys / 8) return;
-  float2 mine = scores[0];
+  for (unsigned head = 0; head < 4; ++head) {
+    const float weight = shared.weights[t][8 * head + lane / 4];
 #pragma unroll
-  for (unsigned n = 1; n < kKeys / 8; ++n) {
-    if (row == n) mine = scores[n];
+    for (unsigned i = 0; i < 8; ++i) {
+      const float dot = dots[i / 2][head / 2][head % 2 * 2 + i % 2];
+      sums[i] = fmaf(Relu(dot), weight, sums[i]);
+    }
   }
-#pragma unroll
-  for (unsigned i = 0; i < 2; ++i) {
-    const size_t g = begin + 8 * row + 2 * column + i;
-    if (g >= a.groups) continue;
-    const float score = i == 0 ? mine.x : mine.y;
-    a.scores[t * a.groups + g] = wanted(static_cast<unsigned>(g))
-                                     ? score
-                                     : -std::numeric_limits<float>::infinity();
-  }
+  return SumOverRows(sums) * (a.key_scale * a.head_scale);
 }
 
 // blockIdx: keys, tokens.
@@ -199,12 +193,15 @@ __global__ void __launch_bounds__(kThreads) Kernel(IndexScoresArgs a) {
         LoadKey(a.key_rows + g * kRowBytes, column, keys[n]);
       }
     }
+    const size_t g = begin + KeyOf();
     for (unsigned t = 0; t < tokens; ++t) {
-      float2 scores[kKeys / 8] = {};
-      if ((wanting >> t & 1) != 0) ScoreKeys(a, shared, t, keys, scores);
-      StoreScores(a, first + t, begin, Wanted(a, shared.visible[t], first + t),
-                  scores);
-      __syncwarp();
+      float score = -std::numeric_limits<float>::infinity();
+      if ((wanting >> t & 1) != 0) {
+        const float of_key = Score(a, shared, t, keys);
+        const Wanted wanted(a, shared.visible[t], first + t);
+        if (g < a.groups && wanted(static_cast<unsigned>(g))) score = of_key;
+      }
+      if (g < a.groups) a.scores[(first + t) * a.groups + g] = score;
     }
   }
 }
@@ -215,7 +212,8 @@ bool TakesTensorCores(const IndexScoresArgs& a) {
   return a.key_format == RowFormat::kFp4Block32 && a.dim == kDim &&
          a.heads <= kHeads && a.groups < size_t{1} << 31 &&
          a.tokens <= size_t{65535} * kTokens &&
-         reinterpret_cast<uintptr_t>(a.key_rows) % 4 == 0;
+         reinterpret_cast<uintptr_t>(a.key_rows) % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(a.q) % 16 == 0;
 }
 
 void TensorIndexScores(const IndexScoresArgs& args) {

@@ -1,8 +1,10 @@
 // Top-k of many entries by a cluster of 8 blocks a token. Every block takes an
-// eighth of the entries into shared memory, once; the k-th best score is found
-// by its bits, 11, 11 and 10 at a time, by histograms that the blocks add up
-// in each other's memory; then every warp writes its part of the chosen in
-// order, ties to the lower entry.
+// eighth of the entries into shared memory, once. First a bound: of the best
+// score of each thread, the k-th best, by its upper bits; no entry below it is
+// among the k best. Then the k-th best of the few entries above, by all bits.
+// Both eight bits at a time, by histograms that the blocks add up in each
+// other's memory. At last every warp writes its part of the chosen in order,
+// ties to the lower entry.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -15,7 +17,7 @@ namespace {
 
 constexpr unsigned kBlocks = 8;
 constexpr unsigned kThreads = 512, kWarps = kThreads / kWarp;
-constexpr unsigned kBins = 2048, kPasses = 3;
+constexpr unsigned kBins = 256, kBoundPasses = 2, kCutPasses = 4;
 // Fewer entries are faster in one block, and more do not fit.
 constexpr size_t kFewest = 4096, kMost = size_t{kBlocks} * 40960;
 
@@ -24,7 +26,7 @@ struct Counts {
 };
 
 struct Shared {
-  unsigned bins[kPasses][kBins];
+  unsigned bins[kBoundPasses + kCutPasses][kBins];
   unsigned sums[kWarps];
   Cut cut;
   Counts warps[kWarps];
@@ -34,8 +36,6 @@ struct Shared {
 };
 
 #if __CUDA_ARCH__ >= 900
-
-constexpr unsigned kBinsEach = kBins / kThreads;
 
 template <typename T>
 __device__ T* Of(unsigned block, T* mine) {
@@ -55,8 +55,10 @@ struct Slice {
 };
 
 __device__ void ClearBins(Shared& shared) {
-  for (unsigned i = threadIdx.x; i < kPasses * kBins; i += kThreads) {
-    shared.bins[i / kBins][i % kBins] = 0;
+  unsigned* const bins = &shared.bins[0][0];
+  for (unsigned i = threadIdx.x; i < sizeof(shared.bins) / sizeof(*bins);
+       i += kThreads) {
+    bins[i] = 0;
   }
 }
 
@@ -77,57 +79,68 @@ __device__ unsigned Prefix(unsigned value, Shared& shared) {
 
 // The bin, counted from the top, in which the wanted entry lies, over the
 // whole cluster; every block finds the same. Leaves shared.cut.
-__device__ void FindBin(unsigned pass, unsigned shift, uint32_t prefix,
-                        unsigned wanted, Shared& shared) {
-  // The thread's bins, the largest codes first.
-  const unsigned top = kBins - 1 - kBinsEach * threadIdx.x;
-  unsigned bins[kBinsEach], sum = 0;
-#pragma unroll
-  for (unsigned i = 0; i < kBinsEach; ++i) {
-    bins[i] = 0;
+__device__ void FindBin(const unsigned (&bins)[kBins], unsigned shift,
+                        uint32_t prefix, unsigned wanted, Shared& shared) {
+  // A bin a thread, the largest codes first.
+  const unsigned bin = kBins - 1 - threadIdx.x;
+  unsigned count = 0;
+  if (threadIdx.x < kBins) {
 #pragma unroll
     for (unsigned block = 0; block < kBlocks; ++block) {
-      bins[i] += *Of(block, &shared.bins[pass][top - i]);
+      count += *Of(block, &bins[bin]);
     }
-    sum += bins[i];
   }
   if (threadIdx.x == 0) shared.cut = {0, 0};  // fewer than wanted
-  unsigned before = Prefix(sum, shared);
-  if (before < wanted && before + sum >= wanted) {
-#pragma unroll
-    for (unsigned i = 0; i < kBinsEach; ++i) {
-      if (before < wanted && before + bins[i] >= wanted) {
-        shared.cut = {prefix | (top - i) << shift, wanted - before};
-      }
-      before += bins[i];
-    }
+  const unsigned before = Prefix(count, shared);
+  if (before < wanted && before + count >= wanted) {
+    shared.cut = {prefix | bin << shift, wanted - before};
   }
   __syncthreads();
 }
 
-// The cut that takes `wanted` of the entries whose code is not 0, or all.
-__device__ Cut FindCut(unsigned count, unsigned wanted, Shared& shared) {
+// The cut that takes `wanted` of the codes that are not 0, or all: by their
+// upper 8 * kPasses bits. `each(add)` calls add(code) for the thread's codes.
+template <unsigned kPasses, typename Each>
+__device__ Cut FindCut(unsigned wanted, unsigned (*bins)[kBins], Shared& shared,
+                       const Each& each) {
   uint32_t prefix = 0, mask = 0;
-  const unsigned shifts[kPasses] = {21, 10, 0};
   for (unsigned pass = 0; pass < kPasses; ++pass) {
-    const unsigned shift = shifts[pass];
-    const uint32_t digit = pass + 1 < kPasses ? kBins - 1 : (1u << 10) - 1;
-    for (unsigned i = threadIdx.x; i < count; i += kThreads) {
-      const uint32_t code = shared.codes[i];
+    const unsigned shift = 24 - 8 * pass;
+    each([&](uint32_t code) {
       if (code != 0 && (code & mask) == prefix) {
-        atomicAdd(&shared.bins[pass][code >> shift & digit], 1u);
+        atomicAdd(&bins[pass][code >> shift & (kBins - 1)], 1u);
       }
-    }
+    });
     Meet();
-    FindBin(pass, shift, prefix, wanted, shared);
+    FindBin(bins[pass], shift, prefix, wanted, shared);
     const Cut cut = shared.cut;
     __syncthreads();
     if (cut.code == 0 && cut.ties == 0) return cut;
     prefix = cut.code;
     wanted = cut.ties;
-    mask |= digit << shift;
+    mask |= (kBins - 1) << shift;
   }
   return {prefix, wanted};
+}
+
+// The cut that takes `wanted` of the cluster's entries whose code is not 0, or
+// all.
+__device__ Cut FindCut(unsigned count, unsigned wanted, Shared& shared) {
+  uint32_t best = 0;
+  for (unsigned i = threadIdx.x; i < count; i += kThreads) {
+    best = max(best, shared.codes[i]);
+  }
+  const uint32_t bound =
+      FindCut<kBoundPasses>(wanted, shared.bins, shared, [&](const auto& add) {
+        add(best);
+      }).code;
+  return FindCut<kCutPasses>(
+      wanted, shared.bins + kBoundPasses, shared, [&](const auto& add) {
+        for (unsigned i = threadIdx.x; i < count; i += kThreads) {
+          const uint32_t code = shared.codes[i];
+          if (code >= bound) add(code);
+        }
+      });
 }
 
 // A warp's entries lie together: [begin, end) of the block's.
@@ -215,6 +228,7 @@ __global__ void __launch_bounds__(kThreads) SelectKernel(SelectTopkArgs a) {
                         : a.mask + t * CeilDiv(a.groups, a.block_size);
   const unsigned block_size = static_cast<unsigned>(a.block_size);
   ClearBins(shared);
+#pragma unroll 8
   for (unsigned i = threadIdx.x; i < slice.count; i += kThreads) {
     const unsigned g = static_cast<unsigned>(slice.begin) + i;
     const bool candidate = mask == nullptr || mask[g / block_size] != 0;
@@ -249,17 +263,18 @@ __global__ void __launch_bounds__(kThreads)
   ClearBins(shared);
   if (threadIdx.x == 0) shared.newest = 0;
   __syncthreads();
+  unsigned newest_own = 0;
   for (unsigned i = threadIdx.x; i < slice.count; i += kThreads) {
     const size_t first = (slice.begin + i) * a.block_size;
     const size_t end = min(first + a.block_size, a.groups);
     uint32_t top = 0;
+#pragma unroll 8
     for (size_t g = first; g < end; ++g) top = max(top, CodeOf(scores[g]));
     shared.codes[i] = top;
     mask[i] = 0;
-    if (top != 0) {
-      atomicMax(&shared.newest, static_cast<unsigned>(slice.begin) + i + 1);
-    }
+    if (top != 0) newest_own = static_cast<unsigned>(slice.begin) + i + 1;
   }
+  atomicMax(&shared.newest, __reduce_max_sync(0xffffffffu, newest_own));
   Meet();
   unsigned newest = 0;
   for (unsigned block = 0; block < kBlocks; ++block) {
