@@ -15,6 +15,7 @@
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/dependent_launch.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/tensor.cuh"
 
 namespace ecphory::cuda {
@@ -368,7 +369,8 @@ bool TakesTensorCores(const AttentionArgs& a) {
          a.window_format == RowFormat::kFp8Block32 &&
          (a.selected == nullptr || a.latent_format == RowFormat::kFp4Block16) &&
          Aligned(a.q) && Aligned(a.out) && Aligned(a.window_rows) &&
-         (a.selected == nullptr || Aligned(a.latent_rows));
+         (a.selected == nullptr || Aligned(a.latent_rows)) &&
+         FitsSharedMemory(sizeof(Shared));
 }
 
 void TensorAttention(const AttentionArgs& args) {

@@ -18,6 +18,7 @@
 #include "ops/cuda/dependent_launch.cuh"
 #include "ops/cuda/hc_split.cuh"
 #include "ops/cuda/hc_split_four.cuh"
+#include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/weight.cuh"
 
 namespace ecphory::cuda {
@@ -445,7 +446,8 @@ const float* PackFn(const Matrix& fn) {
 bool TakesMany(const HcSplitArgs& a) {
   return Current().compute_major >= 9 && a.tokens >= kFewest &&
          a.collapse_pre != nullptr && a.dim <= kMaxDim &&
-         a.dim % (kCluster * kStep) == 0;
+         a.dim % (kCluster * kStep) == 0 &&
+         FitsSharedMemory(SharedBytes(a.dim));
 }
 
 void HcSplitMany(const HcSplitArgs& args) {

@@ -68,10 +68,25 @@ bool TakesFour(const HcExpandArgs& a) {
 
 }  // namespace
 
-void HcSplit(const HcSplitArgs& args, ThreadPool&) {
+void HcSplit(const HcSplitArgs& args, ThreadPool& pool) {
   if (args.tokens == 0) return;
   if (!TakesFour(args)) return HcSplitGeneric(args);
-  TakesMany(args) ? HcSplitMany(args) : HcSplitFew(args);
+  if (!TakesMany(args)) return HcSplitFew(args);
+  HcSplitArgs rest = args;
+  if (args.y != nullptr) {
+    // Together they were slower than one after another.
+    HcExpand({.y = args.y,
+              .post = args.last_post,
+              .comb = args.last_comb,
+              .tokens = args.tokens,
+              .streams = args.streams,
+              .dim = args.dim,
+              .round_bf16 = args.round_bf16,
+              .h = args.h},
+             pool);
+    rest.y = nullptr;
+  }
+  HcSplitMany(rest);
 }
 
 void HcHead(const HcHeadArgs& args, ThreadPool&) {

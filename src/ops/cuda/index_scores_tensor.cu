@@ -12,6 +12,7 @@
 
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/index_scores.cuh"
+#include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/cuda/tensor.cuh"
 
@@ -213,7 +214,8 @@ bool TakesTensorCores(const IndexScoresArgs& a) {
          a.heads <= kHeads && a.groups < size_t{1} << 31 &&
          a.tokens <= size_t{65535} * kTokens &&
          reinterpret_cast<uintptr_t>(a.key_rows) % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(a.q) % 16 == 0;
+         reinterpret_cast<uintptr_t>(a.q) % 16 == 0 &&
+         FitsSharedMemory(sizeof(Shared));
 }
 
 void TensorIndexScores(const IndexScoresArgs& args) {

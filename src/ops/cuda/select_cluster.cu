@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "ops/cuda/select.cuh"
+#include "ops/cuda/shared_limit.cuh"
 
 namespace ecphory::cuda {
 
@@ -298,11 +299,14 @@ __global__ void __launch_bounds__(kThreads)
 #endif
 }
 
+size_t SharedBytes(size_t entries) {
+  return offsetof(Shared, codes) + CeilDiv(entries, kBlocks) * sizeof(uint32_t);
+}
+
 template <typename Args>
 void Launch(const char* name, void (*kernel)(Args), const Args& args,
             size_t entries) {
-  const size_t shared =
-      offsetof(Shared, codes) + CeilDiv(entries, kBlocks) * sizeof(uint32_t);
+  const size_t shared = SharedBytes(entries);
   Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(shared)),
        name);
@@ -323,7 +327,8 @@ void Launch(const char* name, void (*kernel)(Args), const Args& args,
 }  // namespace
 
 bool TakesCluster(size_t entries) {
-  return Current().compute_major >= 9 && entries >= kFewest && entries <= kMost;
+  return Current().compute_major >= 9 && entries >= kFewest &&
+         entries <= kMost && FitsSharedMemory(SharedBytes(entries));
 }
 
 void ClusterSelectTopk(const SelectTopkArgs& args) {
