@@ -1,5 +1,6 @@
-// How soon the pool's workers begin, and what a split costs: with workers that
-// watch for the next call, and with workers that have gone to sleep.
+// How soon the pool's workers begin, and what a split costs: when one call
+// follows the other, after a pause as between two passes, and when workers have
+// gone to sleep.
 //
 //   pool_bench [THREADS] [PROCESSORS]
 //
@@ -23,8 +24,9 @@ using Clock = std::chrono::steady_clock;
 using Times = std::vector<double>;  // microseconds
 
 constexpr int kCalls = 2000;
-// Long after workers have stopped watching.
-constexpr std::chrono::milliseconds kPause{3};
+// As between two passes of a generation, and long after workers went to sleep.
+constexpr std::chrono::microseconds kPause{500};
+constexpr std::chrono::milliseconds kLongPause{10};
 
 double Since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start)
@@ -56,10 +58,13 @@ double Call(ThreadPool& pool) {
 }
 
 template <typename Measure>
-void Report(const char* what, bool asleep, int calls, const Measure& measure) {
+void Report(const char* what, std::chrono::microseconds pause, int calls,
+            const Measure& measure) {
   Times times;
   for (int i = 0; i < calls; ++i) {
-    if (asleep) std::this_thread::sleep_for(kPause);
+    // Busy, as a caller is that samples: a sleeping one would be woken first.
+    for (const auto begin = Clock::now(); Since(begin) < pause.count();) {
+    }
     const double time = measure();
     if (time >= 0) times.push_back(time);
   }
@@ -94,10 +99,13 @@ int Run(int argc, char** argv) {
   if (!processors.empty()) (void)BindThread(pthread_self(), processors[0]);
   const auto start = [&] { return Start(**pool); };
   const auto call = [&] { return Call(**pool); };
-  Report("worker starts, awake", false, kCalls, start);
-  Report("worker starts, asleep", true, kCalls / 10, start);
-  Report("empty call, workers awake", false, kCalls, call);
-  Report("empty call, workers asleep", true, kCalls / 10, call);
+  constexpr std::chrono::microseconds kNone{0};
+  Report("worker starts, at once", kNone, kCalls, start);
+  Report("worker starts, after 0.5 ms", kPause, kCalls / 10, start);
+  Report("worker starts, after 10 ms", kLongPause, kCalls / 10, start);
+  Report("empty call, at once", kNone, kCalls, call);
+  Report("empty call, after 0.5 ms", kPause, kCalls / 10, call);
+  Report("empty call, after 10 ms", kLongPause, kCalls / 10, call);
   return 0;
 }
 

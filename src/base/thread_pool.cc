@@ -18,12 +18,17 @@ namespace ecphory {
 
 namespace {
 
-// How long an idle worker watches for the next call before it sleeps. Between
-// two operators of a forward pass lie well under 20 us. A watching worker
-// starts 0.8 us after the call, a sleeping one after 5-10 us at the very best,
-// and the caller pays for the system call (Zen 4, virtual machine): 50 us keeps
-// workers awake through a forward pass and lets them sleep between requests.
+// How long an idle worker watches for the next call. Between two operators of a
+// forward pass lie well under 20 us; a watching worker starts 0.8 us after the
+// call (Zen 4, virtual machine).
 constexpr std::chrono::microseconds kSpin{50};
+
+// How long it then looks in again each time it gets the processor, which
+// anybody else may have meanwhile, before it sleeps. A sleeping worker starts
+// 5-10 us after the call at the very best and, where the processor slept too,
+// after 0.1 to 1 ms: longer than what lies between two passes in which tokens
+// are sampled and printed, so that generation never wakes anybody.
+constexpr std::chrono::milliseconds kLinger{2};
 
 // Two lines, because processors prefetch cache lines in pairs.
 constexpr size_t kNoSharing = 128;
@@ -54,6 +59,17 @@ bool SpinUntil(std::chrono::nanoseconds limit, const Done& done) {
       CpuRelax();
       if (done()) return true;
     }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+// The same, leaving the processor to others between two looks.
+template <typename Done>
+bool YieldUntil(std::chrono::nanoseconds limit, const Done& done) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  do {
+    std::this_thread::yield();
+    if (done()) return true;
   } while (std::chrono::steady_clock::now() < end);
   return false;
 }
@@ -112,8 +128,7 @@ ThreadPool::Impl::Impl(size_t n_threads)
     : threads(n_threads),
       // With more threads than processors a spinning worker would hold up the
       // very thread that it waits for.
-      spin(n_threads <= std::thread::hardware_concurrency() ? kSpin
-                                                            : kSpin * 0),
+      spin(n_threads <= AvailableProcessors() ? kSpin : kSpin * 0),
       slots(n_threads) {
   ECPHORY_CHECK(threads >= 1 && threads <= kMaxThreads);
 }
@@ -211,7 +226,9 @@ uint64_t ThreadPool::Impl::AwaitTicket(uint64_t seen) {
   const auto changed = [&] {
     return ticket.load(std::memory_order_seq_cst) != seen;
   };
-  if (!SpinUntil(spin, changed)) {
+  const bool watched = SpinUntil(spin, changed) ||
+                       (spin.count() > 0 && YieldUntil(kLinger, changed));
+  if (!watched) {
     std::unique_lock<std::mutex> lock(sleep_mutex);
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     wake.wait(lock, changed);
