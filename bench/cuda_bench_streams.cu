@@ -1,4 +1,7 @@
 // The mHC sites and the Engram gate.
+#include <cmath>
+#include <cstdio>
+
 #include "cuda_bench.h"
 #include "ops/ops.h"
 
@@ -90,6 +93,72 @@ void BenchSites(Bench& bench, size_t tokens) {
                }));
 }
 
+std::vector<float> OnHost(const float* device, size_t n) {
+  std::vector<float> copy(n);
+  Check(cudaMemcpy(copy.data(), device, n * sizeof(float),
+                   cudaMemcpyDeviceToHost));
+  return copy;
+}
+
+// The largest differences of a split from the definition, which computes in
+// double precision: coefficients lie in (0, 2), x is about 1.
+void ReportSplitError(Bench& bench, size_t tokens) {
+  const std::string name = "hc_split error/" + std::to_string(tokens);
+  if (!bench.Wanted(name)) return;
+  Site site(tokens);
+  site.scale = Floats(3, 0.05f);  // logits of about 1
+  const size_t n = kStreams;
+  std::vector<float> h = OnHost(site.h, tokens * n * kHidden);
+  std::vector<float> pre = OnHost(site.pre, tokens * n);
+  std::vector<float> post = OnHost(site.post, tokens * n);
+  std::vector<float> comb = OnHost(site.comb, tokens * n * n);
+  std::vector<float> x(tokens * kHidden), next(tokens * n);
+  const std::vector<float> y = OnHost(site.y, tokens * kHidden);
+  const std::vector<float> fn =
+      OnHost(reinterpret_cast<const float*>(site.fn.data), 24 * n * kHidden);
+  const std::vector<float> scale = OnHost(site.scale, 3);
+  const std::vector<float> base = OnHost(site.base, 24);
+  const std::vector<float> norm = OnHost(site.norm, kHidden);
+  site.Split(bench.pool, true);
+  Check(cudaStreamSynchronize(bench.stream));
+  Matrix host_fn = site.fn;
+  host_fn.data = reinterpret_cast<const uint8_t*>(fn.data());
+  RefOps().hc_split({.y = y.data(),
+                     .last_post = post.data(),
+                     .last_comb = comb.data(),
+                     .h = h.data(),
+                     .fn = host_fn,
+                     .scale = scale.data(),
+                     .base = base.data(),
+                     .tokens = tokens,
+                     .streams = n,
+                     .dim = kHidden,
+                     .norm_eps = 1e-20f,
+                     .hc_eps = 1e-6f,
+                     .sinkhorn_iters = 20,
+                     .collapse_pre = pre.data(),
+                     .norm_weight = norm.data(),
+                     .pre = next.data(),
+                     .post = post.data(),
+                     .comb = comb.data(),
+                     .x = x.data()},
+                    bench.pool);
+  const auto largest = [](const std::vector<float>& expected,
+                          const float* device) {
+    const std::vector<float> actual = OnHost(device, expected.size());
+    double error = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double difference = std::fabs(double{actual[i]} - expected[i]);
+      // NaN is no error that could be left out.
+      if (!(difference <= error)) error = difference;
+    }
+    return error;
+  };
+  std::printf("%-36s pre %.1e, post %.1e, comb %.1e, x %.1e\n", name.c_str(),
+              largest(next, site.next), largest(post, site.post),
+              largest(comb, site.comb), largest(x, site.x));
+}
+
 void BenchGate(Bench& bench, size_t tokens) {
   const std::string name = "engram_gate/" + std::to_string(tokens);
   if (!bench.Wanted(name)) return;
@@ -121,6 +190,7 @@ void BenchGate(Bench& bench, size_t tokens) {
 
 void BenchStreams(Bench& bench) {
   for (const size_t tokens : {1, 32, 512, 4096}) BenchSites(bench, tokens);
+  for (const size_t tokens : {1, 1024}) ReportSplitError(bench, tokens);
   for (const size_t tokens : {1, 4096}) BenchGate(bench, tokens);
 }
 
