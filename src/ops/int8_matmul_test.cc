@@ -7,6 +7,8 @@
 namespace ecphory {
 namespace {
 
+constexpr size_t kManyTokens = kMaxFewTokens + 1;
+
 std::vector<WeightFormat> Int8Formats() {
   std::vector<WeightFormat> formats;
   for (const WeightFormat format : kWeightFormats) {
@@ -84,6 +86,7 @@ TEST_P(Int8MatmulTest, EveryFormatAndLength) {
     const size_t block = BlockValues(format);
     for (size_t blocks = 1; blocks * block <= 1120; ++blocks) {
       Check(format, 5, blocks * block, 1 + blocks % 3);
+      Check(format, 5, blocks * block, kManyTokens + blocks % 7);
     }
     Check(format, 3, 5120, 2);
   }
@@ -94,6 +97,7 @@ TEST_P(Int8MatmulTest, EveryFormatAndRowCount) {
     for (const size_t out : {1, 2, 3, 4, 7, 8, 33, 127}) {
       Check(format, out, RowOf(format, 96), 1);
       Check(format, out, RowOf(format, 96), 2, 3);
+      Check(format, out, RowOf(format, 96), kManyTokens + 5, 3);
     }
   }
 }
@@ -128,11 +132,12 @@ TEST_P(Int8MatmulTest, ExtremeCodesTimesExtremeInputs) {
         DequantizeRow(w.view, r, w.values.data() + r * w.view.cols);
       }
       for (const float sign : {1.0f, -1.0f}) {
-        GuardedArray<float> x(3 * w.view.cols);
+        GuardedArray<float> x(kManyTokens * w.view.cols);
         for (float& value : x) value = sign;
         for (size_t i = 0; i < w.view.cols; i += 2) x[i] = -sign;
         for (size_t i = 1; i < w.view.cols; i += 3) x[w.view.cols + i] = 0;
         Check(w, x, 3, "extremes");
+        Check(w, x, kManyTokens, "extremes");
       }
     }
   }
@@ -177,6 +182,7 @@ TEST_P(Int8MatmulTest, OtherFormatsTakeTheInputAsItIs) {
   }
 }
 
+// But for whether there are more than kMaxFewTokens.
 TEST_P(Int8MatmulTest, ATokensBitsDependOnNothingElse) {
   constexpr size_t kOut = 67;
   constexpr size_t kTokens = 43;
@@ -184,19 +190,39 @@ TEST_P(Int8MatmulTest, ATokensBitsDependOnNothingElse) {
     const size_t in = RowOf(format, 1056);
     const PackedMatrix w = RandomMatrix(format, kOut, in, random_);
     const GuardedArray<float> x = random_.Array(kTokens * in);
-    GuardedArray<float> whole(kTokens * kOut);
-    Run(w, x.data(), kTokens, whole.data(), 1);
-    for (const size_t chunk : {1, 2, 7, 40}) {
+    GuardedArray<float> few(kTokens * kOut), many(kTokens * kOut);
+    for (size_t t = 0; t < kTokens; ++t) {
+      Run(w, x.data() + t * in, 1, few.data() + t * kOut, 1);
+    }
+    Run(w, x.data(), kTokens, many.data(), 1);
+    for (const size_t chunk : {1, 2, 7, 8, 12, 17, 40}) {
       for (const size_t threads : {1, 2, 3}) {
-        GuardedArray<float> y(kTokens * kOut);
         for (size_t t = 0; t < kTokens; t += chunk) {
-          Run(w, x.data() + t * in, std::min(chunk, kTokens - t),
-              y.data() + t * kOut, threads);
+          const size_t count = std::min(chunk, kTokens - t);
+          GuardedArray<float> y(count * kOut), expected(count * kOut);
+          Run(w, x.data() + t * in, count, y.data(), threads);
+          const auto& from = count <= kMaxFewTokens ? few : many;
+          std::copy_n(from.data() + t * kOut, count * kOut, expected.data());
+          EXPECT_TRUE(SameBits(expected, y))
+              << WeightFormatName(format) << ", tokens " << t << " to "
+              << t + count << ", " << threads << " threads";
         }
-        EXPECT_TRUE(SameBits(whole, y))
-            << WeightFormatName(format) << ", chunks of " << chunk << ", "
-            << threads << " threads";
       }
+    }
+  }
+}
+
+// More than are rounded at once, none of which may be taken for few.
+TEST_P(Int8MatmulTest, ManyTokensStayManyInEveryBlock) {
+  constexpr size_t kOut = 5;
+  for (const size_t tokens : {257, 513}) {
+    const PackedMatrix w = RandomMatrix(WeightFormat::kQ8_0, kOut, 64, random_);
+    const GuardedArray<float> x = random_.Array(tokens * 64);
+    GuardedArray<float> whole(tokens * kOut), last(16 * kOut);
+    Run(w, x.data(), tokens, whole.data(), 1);
+    Run(w, x.data() + (tokens - 16) * 64, 16, last.data(), 1);
+    for (size_t i = 0; i < 16 * kOut; ++i) {
+      EXPECT_EQ(last[i], whole[(tokens - 16) * kOut + i]) << tokens;
     }
   }
 }
@@ -229,12 +255,14 @@ TEST_P(Int8MatmulTest, WhatIsNotFiniteIsSeenInItsTokenOnly) {
     const PackedMatrix w = RandomMatrix(format, 5, in, random_);
     for (const float bad : {std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::quiet_NaN()}) {
-      GuardedArray<float> x = random_.Array(3 * in);
-      x[in + 37] = bad;
-      GuardedArray<float> y(3 * 5);
-      Run(w, x.data(), 3, y.data(), 2);
-      for (size_t i = 0; i < 15; ++i) {
-        EXPECT_EQ(i / 5 == 1, std::isnan(y[i])) << WeightFormatName(format);
+      for (const size_t tokens : {size_t{3}, kManyTokens + 1}) {
+        GuardedArray<float> x = random_.Array(tokens * in);
+        x[in + 37] = bad;
+        GuardedArray<float> y(tokens * 5);
+        Run(w, x.data(), tokens, y.data(), 2);
+        for (size_t i = 0; i < tokens * 5; ++i) {
+          EXPECT_EQ(i / 5 == 1, std::isnan(y[i])) << WeightFormatName(format);
+        }
       }
     }
     GuardedArray<float> zeros(in), y(5);

@@ -34,8 +34,10 @@ inline bool TakesInt8(WeightFormat format) {
 }
 
 // Batch invariance: y[t] is the same bits whatever `tokens` is and whatever
-// the thread count, so that chunking a prompt never changes a result. (CUDA:
-// among calls of up to 8 tokens, and among calls of more.)
+// the thread count, so that chunking a prompt never changes a result. (CUDA,
+// and kInt8 everywhere: among calls of up to kMaxFewTokens, and among calls of
+// more.)
+inline constexpr size_t kMaxFewTokens = 8;
 struct MatmulArgs {
   Matrix weight;             // [out, in]
   const float* x = nullptr;  // [tokens, in], rows x_stride apart

@@ -63,8 +63,10 @@ void CpuInt8Matmul(const MatmulArgs& args, ThreadPool& pool) {
   struct Rounded;
   uint8_t* x[kTokens];
   float* y[kTokens];
-  for (size_t first = 0; first < args.tokens; first += kTokens) {
-    const size_t count = std::min(kTokens, args.tokens - first);
+  // Of equal length, so that none is taken for few tokens.
+  const size_t step = CeilDiv(args.tokens, CeilDiv(args.tokens, kTokens));
+  for (size_t first = 0; first < args.tokens; first += step) {
+    const size_t count = std::min(step, args.tokens - first);
     uint8_t* const rounded = ThreadScratch<Rounded, uint8_t>(count * bytes);
     RoundRowsToInt8(weight.format, args.x + first * x_stride, x_stride, cols,
                     count, rounded, pool);

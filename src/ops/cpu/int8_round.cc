@@ -150,6 +150,9 @@ void RoundRow(WeightFormat format, const float* x, size_t cols, uint8_t* out) {
     row.scales[c / 32] = scale;
     row.half_scales[c / 16] = row.half_scales[c / 16 + 1] = scale;
     if (order.sums) StoreSums(row, c, scale, codes);
+    int32_t sum = 0;
+    for (const int8_t code : codes) sum += code;
+    row.block_sums[c / 32] = sum;
     const size_t first = c % order.span;
     StoreCodes(order, codes, first / kInt8Block, row.codes + c - first);
   }

@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "ops/cpu/matmul_rows.h"
+#include "ops/matmul.h"
 #include "tensor/int8_block.h"
 #include "tensor/matrix.h"
 
@@ -22,15 +23,16 @@ struct Int8Row {
   float* sums;         // [cols / 32]: scale * sum of the codes
   float* half_scales;  // [cols / 16]: of the block that the 16 values are in
   float* half_sums;    // [cols / 16]: scale * sum of the 16 codes
+  int32_t* block_sums;  // [cols / 32]: sum of the codes
 };
 
 // Up to the longest group of values that a kernel takes at once.
 inline size_t Int8PaddedCols(size_t cols) { return (cols + 511) / 512 * 512; }
 
-// 2.75 bytes a value: of 5,120 values 14 KB, which stay in the first-level
+// 2.875 bytes a value: of 5,120 values 14 KB, which stay in the first-level
 // cache beside the rows of weights that stream past. A multiple of 64.
 inline size_t Int8RowBytes(size_t cols) {
-  return Int8PaddedCols(cols) / 4 * 11;
+  return Int8PaddedCols(cols) / 8 * 23;
 }
 
 // The parts of a row of Int8RowBytes(cols) bytes.
@@ -43,6 +45,7 @@ inline Int8Row Int8RowAt(uint8_t* bytes, size_t cols) {
   row.sums = row.scales + padded / 32;
   row.half_scales = row.sums + padded / 32;
   row.half_sums = row.half_scales + padded / 16;
+  row.block_sums = reinterpret_cast<int32_t*>(row.half_sums + padded / 16);
   return row;
 }
 
@@ -57,7 +60,9 @@ void RoundRowsToInt8(WeightFormat format, const float* x, size_t x_stride,
 
 // y[t][row] = weight[row] . tokens.x8[t] for rows [begin, end), of formats with
 // TakesInt8(). The bits of a result do not depend on the range or on the other
-// tokens. Thread-safe.
+// tokens, but for whether they are more than kMaxFewTokens, which are added up
+// in another order where there are kernels for them (int8_tiles-inl.h).
+// Thread-safe.
 void Int8MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                     size_t end);
 
