@@ -102,6 +102,9 @@ struct ECPHORY_EXPORT SessionStats {
   // token through a layer's attention and experts were left out in all.
   uint64_t skipped_tokens = 0;
   uint64_t skipped_layer_passes = 0;
+  // Steps of one token that a device did from a recording of its work, made
+  // while it did the step before.
+  uint64_t replayed_steps = 0;
   uint64_t engram_rows = 0;       // asked for
   uint64_t engram_rows_read = 0;  // after duplicates, not in the row cache
   uint64_t engram_cache_hits = 0;

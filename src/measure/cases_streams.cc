@@ -28,7 +28,7 @@ using Sites = std::vector<std::unique_ptr<HyperConnections>>;
 
 // One instance serves a token (its streams are 80 KB and stay in the cache, as
 // they do between layers); a prompt's instances are taken in turn.
-std::shared_ptr<Sites> MakeSites(CaseContext& context, size_t tokens) {
+Result<std::shared_ptr<Sites>> MakeSites(CaseContext& context, size_t tokens) {
   const size_t H = context.sizes().streams, D = context.sizes().hidden;
   const HyperConnections::Shape shape = {.streams = H,
                                          .dim = D,
@@ -37,8 +37,9 @@ std::shared_ptr<Sites> MakeSites(CaseContext& context, size_t tokens) {
                                          .sinkhorn_iters = 20};
   auto sites = std::make_shared<Sites>();
   for (size_t i = 0; i < (tokens > 1 ? 3 : 1); ++i) {
-    sites->push_back(std::make_unique<HyperConnections>(
-        shape, tokens, context.ops(), context.pool()));
+    sites->push_back(std::make_unique<HyperConnections>(shape, context.ops(),
+                                                        context.pool()));
+    ECPHORY_RETURN_IF_ERROR(sites->back()->Allocate(tokens, HostDevice()));
     sites->back()->Begin(tokens);
     RandomBits bits(i);
     float* const h = sites->back()->streams();
@@ -53,7 +54,7 @@ Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
   const size_t mix_rows = (2 + H) * H;
   ECPHORY_ASSIGN_OR_RETURN(const auto weights,
                            context.Weights(WeightFormat::kF32));
-  const auto sites = MakeSites(context, tokens);
+  ECPHORY_ASSIGN_OR_RETURN(const auto sites, MakeSites(context, tokens));
   PreparedCase prepared;
   const float y = 0;  // that there is one, is all that counts
   prepared.cost = CostOf(HcSplitArgs{.y = &y,
@@ -63,12 +64,14 @@ Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
                                      .dim = D});
   auto turn = std::make_shared<size_t>(0);
   auto mix = std::make_shared<HyperConnectionWeights>();
-  mix->scale.assign(3, 0.01f);
-  mix->base.assign(mix_rows, 0.0f);
-  const std::vector<float> norm(D, 1.0f);
+  const std::vector<float> scale(3, 0.01f), norm(D, 1.0f);
+  ECPHORY_ASSIGN_OR_RETURN(mix->scale,
+                           DeviceArray<float>::Of(HostDevice(), scale));
+  ECPHORY_ASSIGN_OR_RETURN(
+      mix->base, DeviceArray<float>::Allocate(HostDevice(), mix_rows));
   prepared.subject.call = [=] {
     mix->fn = weights->Next(mix_rows, H * D);
-    (*sites)[(*turn)++ % sites->size()]->Site(*mix, norm,
+    (*sites)[(*turn)++ % sites->size()]->Site(*mix, norm.data(),
                                               [](const float*, float*) {});
   };
   return prepared;

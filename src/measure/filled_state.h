@@ -23,6 +23,6 @@ Result<SequenceState> FilledState(const ModelConfig& config,
                                   const SessionOptions& options,
                                   uint64_t position,
                                   const engram::Hasher* hasher,
-                                  ThreadPool& pool);
+                                  ThreadPool& pool, Device& device);
 
 }  // namespace ecphory::measure

@@ -115,8 +115,9 @@ Result<BenchPass> ModelBench::Prefill() {
   pass.figure.seconds = SpreadOf(seconds);
   const SessionOptions session =
       SessionFor(options_, config(), prompt(), prompt());
-  ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
-                           SequenceState::Create(config(), session));
+  ECPHORY_ASSIGN_OR_RETURN(
+      SequenceState state,
+      SequenceState::Create(config(), session, *forward_.device));
   ECPHORY_RETURN_IF_ERROR(ProfilePasses(session, &state, prompt(), 1, &pass));
   return pass;
 }
@@ -128,12 +129,15 @@ Result<BenchPass> ModelBench::Decode(uint64_t context) {
   pass.figure.name = "decode/" + std::to_string(context);
   const SessionOptions options =
       SessionFor(options_, config(), context + kDecodeRoom, 1);
-  ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
-                           FilledState(config(), options, context,
-                                       forward_.hasher, *model_->impl().pool));
+  ECPHORY_ASSIGN_OR_RETURN(
+      SequenceState state,
+      FilledState(config(), options, context, forward_.hasher,
+                  *model_->impl().pool, *forward_.device));
   ECPHORY_ASSIGN_OR_RETURN(const auto session,
                            Session::Create(model_, options));
-  ECPHORY_RETURN_IF_ERROR(session->Restore(EncodeSnapshot(config(), state)));
+  ECPHORY_ASSIGN_OR_RETURN(const std::vector<uint8_t> filled,
+                           EncodeSnapshot(config(), state));
+  ECPHORY_RETURN_IF_ERROR(session->Restore(filled));
   std::vector<double> seconds;
   ECPHORY_RETURN_IF_ERROR(TimeSteps(session.get(), &seconds));
   pass.figure.seconds = SpreadOf(seconds);
@@ -166,7 +170,8 @@ Status ModelBench::TimeSteps(Session* session,
 Status ModelBench::ProfilePasses(const SessionOptions& session,
                                  SequenceState* state, size_t tokens,
                                  size_t passes, BenchPass* pass) {
-  Forward forward(forward_, session);
+  ECPHORY_ASSIGN_OR_RETURN(const auto forward,
+                           Forward::Create(forward_, session));
   const OpProfile::Scope scope(&profile_);
   const std::vector<uint8_t> image(tokens);
   double wall = 0, waited = 0;
@@ -174,7 +179,7 @@ Status ModelBench::ProfilePasses(const SessionOptions& session,
     if (i == 1) {
       profile_.Reset();
       wall = 0;
-      waited = forward.engram_stats().engram_wait_seconds;
+      waited = forward->stats().engram_wait_seconds;
     }
     if (state->position + tokens > state->context) {
       state->TruncateTo(0);
@@ -185,10 +190,10 @@ Status ModelBench::ProfilePasses(const SessionOptions& session,
     chunk.tokens = ids;
     chunk.image = image;
     const double start = Now();
-    ECPHORY_RETURN_IF_ERROR(forward.Run(chunk, state));
+    ECPHORY_RETURN_IF_ERROR(forward->Run(chunk, state));
     wall += Now() - start;
   }
-  const double wait = forward.engram_stats().engram_wait_seconds - waited;
+  const double wait = forward->stats().engram_wait_seconds - waited;
   FillParts(wall - profile_.overhead(), wait, passes, pass);
   return {};
 }

@@ -1,7 +1,10 @@
 #include "measure/op_profile.h"
 
+#include <vector>
+
 #include "base/check.h"
 #include "measure/sampler.h"
+#include "ops/device.h"
 
 namespace ecphory::measure {
 
@@ -19,7 +22,7 @@ Part PartOfCall(const OpProfile& profile, const MatmulArgs& args, Part) {
 }
 
 template <typename Args>
-OpCost CostOfCall(const Args& args) {
+OpCost CostOfCall(Queue&, const Args& args) {
   if constexpr (requires { CostOf(args); }) {
     return CostOf(args);
   } else {
@@ -27,17 +30,41 @@ OpCost CostOfCall(const Args& args) {
   }
 }
 
+// Of some, the cost depends on values: the host looks at a copy. Where that
+// fails, the queue says so at the end of the pass.
+std::vector<int32_t> Copied(Queue& queue, const int32_t* values, size_t count) {
+  std::vector<int32_t> copy(count);
+  (void)queue.Receive(copy.data(), values, count * sizeof(int32_t));
+  return copy;
+}
+OpCost CostOfCall(Queue& queue, const ExpertsArgs& args) {
+  const auto ids = Copied(queue, args.ids, args.tokens * args.topk);
+  ExpertsArgs seen = args;
+  seen.ids = ids.data();
+  return CostOf(seen);
+}
+OpCost CostOfCall(Queue& queue, const AttentionArgs& args) {
+  if (args.selected == nullptr) return CostOf(args);
+  const auto selected = Copied(queue, args.selected, args.tokens * args.topk);
+  AttentionArgs seen = args;
+  seen.selected = selected.data();
+  return CostOf(seen);
+}
+
 template <typename Args, void (*Ops::*kEntry)(const Args&, ThreadPool&),
           Part kPart>
 void Timed(const Args& args, ThreadPool& pool) {
   OpProfile* const profile = active_profile;
-  ECPHORY_CHECK(profile != nullptr);
+  Queue* const queue = Queue::Current();
+  ECPHORY_CHECK(profile != nullptr && queue != nullptr);
   const double begin = Now();
   const Part part = PartOfCall(*profile, args, kPart);
-  const OpCost cost = CostOfCall(args);
+  const OpCost cost = CostOfCall(*queue, args);
   const double start = Now();
+  queue->Mark();
   (profile->inner().*kEntry)(args, pool);
-  profile->Add(part, Now() - start, cost);
+  queue->Mark();
+  profile->Add(part, queue->SecondsBetweenMarks(), cost);
   profile->AddOverhead(start - begin);
 }
 
@@ -57,6 +84,7 @@ void ForEachEntry(const Visit& visit) {
   ECPHORY_TIMED(StoreRowsArgs, store_rows, kRows);
   ECPHORY_TIMED(RoundRowsArgs, round_rows, kRows);
   ECPHORY_TIMED(RoundBf16Args, round_bf16, kRows);
+  ECPHORY_TIMED(WidenBf16Args, widen_bf16, kEngram);
   ECPHORY_TIMED(PoolGroupsArgs, pool_groups, kCompressor);
   ECPHORY_TIMED(AttentionArgs, attention, kAttention);
   ECPHORY_TIMED(IndexScoresArgs, index_scores, kIndexer);

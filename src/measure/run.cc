@@ -29,7 +29,7 @@ std::string UtcDate() {
   return {text, std::strftime(text, sizeof(text), "%FT%TZ", &utc)};
 }
 
-void FillConditions(const BenchOptions& options, const Ops& ops,
+void FillConditions(const BenchOptions& options, const Device& device,
                     const ThreadPool& pool, BenchReport* report) {
   report->date = UtcDate();
   report->system = trace::SystemName();
@@ -37,10 +37,7 @@ void FillConditions(const BenchOptions& options, const Ops& ops,
   report->processors = std::thread::hardware_concurrency();
   report->memory_bytes = trace::MemoryBytes();
   report->threads = static_cast<uint32_t>(pool.threads());
-  report->backend = ops.name;
-  if (report->backend == "cpu") {
-    report->backend += std::string(" (") + CpuTargetName() + ")";
-  }
+  report->backend = device.name();
   report->sizes = SizesOf(options.sizes).name;
   report->pages = options.pages == BenchPages::kHuge ? "huge" : "small";
   report->working_set = options.working_set;
@@ -91,16 +88,17 @@ Status CheckModel(const BenchOptions& options) {
 
 class Run {
  public:
-  Run(const BenchOptions& options, const Ops& ops,
+  Run(const BenchOptions& options, Device& device,
       const ComputeThreads& threads, ThreadPool& pool)
       : options_(options),
+        device_(device),
         threads_(threads),
         pool_(pool),
-        context_(ops, pool, options) {}
+        context_(device.ops(), pool, options) {}
 
   Status Measure(const std::vector<OpCase>& cases, BenchReport* report) {
     total_ = cases.size() + ModelSteps(options_) + 2;
-    ECPHORY_RETURN_IF_ERROR(LoadSgemm(report));
+    if (device_.is_host()) ECPHORY_RETURN_IF_ERROR(LoadSgemm(report));
     ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());
     ECPHORY_RETURN_IF_ERROR(MeasureOps(cases, report));
     if (!options_.model.empty()) {
@@ -140,10 +138,11 @@ class Run {
 
   Status MeasureYardsticks() {
     ECPHORY_RETURN_IF_ERROR(Step("yardsticks"));
-    return yardsticks_.Measure({{options_.seconds, options_.rounds},
-                                options_.working_set,
-                                sgemm_.get()},
-                               pool_);
+    const YardstickOptions wanted = {{options_.seconds, options_.rounds},
+                                     options_.working_set,
+                                     sgemm_.get()};
+    return device_.is_host() ? yardsticks_.Measure(wanted, pool_)
+                             : yardsticks_.MeasureDevice(wanted, device_);
   }
 
   // One that was asked for must be there; others are named when they are not.
@@ -178,6 +177,7 @@ class Run {
   }
 
   const BenchOptions& options_;
+  Device& device_;
   const ComputeThreads& threads_;
   ThreadPool& pool_;
   CaseContext context_;
@@ -219,8 +219,14 @@ Result<BenchOptions> CheckOptions(BenchOptions options) {
 Result<BenchReport> RunBench(const BenchOptions& asked) {
   ECPHORY_ASSIGN_OR_RETURN(const BenchOptions options,
                            measure::CheckOptions(asked));
-  ECPHORY_ASSIGN_OR_RETURN(const Ops* ops,
-                           FindOps(options.model_options.backend.c_str()));
+  ECPHORY_ASSIGN_OR_RETURN(const std::shared_ptr<Device> device,
+                           OpenDevice(options.model_options.backend));
+  if (options.ops && !device->is_host()) {
+    return Unsupported(
+        "--ops: operators are measured on the processor; "
+        "on %s measure a model",
+        device->name().c_str());
+  }
   const std::vector<measure::OpCase> cases = measure::ChosenCases(options);
   if (options.ops && cases.empty()) {
     return InvalidArgument("no figure's name holds %s",
@@ -232,8 +238,8 @@ Result<BenchReport> RunBench(const BenchOptions& asked) {
   ECPHORY_ASSIGN_OR_RETURN(const std::unique_ptr<ThreadPool> pool,
                            StartThreads(threads));
   BenchReport report;
-  measure::FillConditions(options, *ops, *pool, &report);
-  measure::Run run(options, *ops, threads, *pool);
+  measure::FillConditions(options, *device, *pool, &report);
+  measure::Run run(options, *device, threads, *pool);
   ECPHORY_RETURN_IF_ERROR(run.Measure(cases, &report));
   return report;
 }

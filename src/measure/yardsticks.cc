@@ -5,6 +5,7 @@
 #include "measure/buffer.h"
 #include "measure/spread.h"
 #include "ops/cpu/peak.h"
+#include "ops/device_array.h"
 
 namespace ecphory::measure {
 
@@ -12,6 +13,10 @@ namespace {
 
 constexpr char kFma[] = "fma";
 constexpr char kBf16[] = "bf16";
+constexpr char kDeviceCopy[] = "device_copy";
+
+// Several times the caches of any GPU.
+constexpr size_t kDeviceBytes = size_t{1} << 30;
 
 struct MemoryNames {
   const char* read;
@@ -140,6 +145,30 @@ Status Yardsticks::Measure(const YardstickOptions& options, ThreadPool& pool) {
   return options.sgemm != nullptr ? MeasureSgemm(options, pool) : Status();
 }
 
+Status Yardsticks::MeasureDevice(const YardstickOptions& options,
+                                 Device& device) {
+  using Bytes = DeviceArray<uint8_t>;
+  ECPHORY_ASSIGN_OR_RETURN(Bytes from, Bytes::Allocate(device, kDeviceBytes));
+  ECPHORY_ASSIGN_OR_RETURN(Bytes to, Bytes::Allocate(device, kDeviceBytes));
+  ECPHORY_ASSIGN_OR_RETURN(const auto queue, device.NewQueue());
+  const Queue::Scope scope(*queue);
+  // Not zeros: memory may be faster with them.
+  queue->Fill(from.data(), 0x5a, from.size() / 2);
+  queue->Fill(from.data() + from.size() / 2, 0xc3, from.size() / 2);
+  std::vector<double> seconds;
+  for (size_t i = 0; i < options.sample.rounds; ++i) {
+    queue->Copy(to.data(), from.data(), from.size());  // the clock is awake
+    queue->Mark();
+    queue->Copy(to.data(), from.data(), from.size());
+    queue->Mark();
+    seconds.push_back(queue->SecondsBetweenMarks());
+  }
+  ECPHORY_RETURN_IF_ERROR(queue->Finish());
+  Add(kDeviceCopy, "copying on the device (bytes read and written)", "B/s",
+      2.0 * kDeviceBytes, seconds);
+  return {};
+}
+
 double Yardsticks::Rate(const std::string& name) const {
   for (const Entry& entry : entries_) {
     if (entry.name == name) return SpreadOf(entry.rates).median;
@@ -165,6 +194,7 @@ void Yardsticks::HoldTo(const Limits& limits, BenchPages pages,
     figure->bound = name;
     figure->bound_seconds = amount / rate;
   };
+  hold(kDeviceCopy, figure->bytes);
   hold(limits.traffic == Traffic::kRead ? names.read : names.update,
        figure->bytes);
   const bool bf16 = limits.arithmetic == Arithmetic::kBF16 && Rate(kBf16) > 0;

@@ -9,6 +9,7 @@
 #include "ecphory/status.h"
 #include "measure/sampler.h"
 #include "measure/sgemm.h"
+#include "ops/device.h"
 
 namespace ecphory::measure {
 
@@ -42,6 +43,8 @@ struct Limits {
 class Yardsticks {
  public:
   Status Measure(const YardstickOptions& options, ThreadPool& pool);
+  // Those of a device that is not the host: the bandwidth of its memory.
+  Status MeasureDevice(const YardstickOptions& options, Device& device);
 
   // Median; 0 when it was not measured.
   double Rate(const std::string& name) const;

@@ -1,7 +1,6 @@
 #include "model/caches.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/check.h"
@@ -14,40 +13,98 @@ CacheFormats CacheFormats::For(bool state_rounding) {
   return {RowFormat::kF32, RowFormat::kF32, RowFormat::kF32};
 }
 
-void LazyBytes::Free::operator()(uint8_t* p) const { std::free(p); }
-
-LazyBytes::LazyBytes(size_t size)
-    : data_(size == 0 ? nullptr : static_cast<uint8_t*>(std::calloc(size, 1))),
-      size_(size) {}
-
-RowCache::RowCache(RowFormat row_format, size_t row_dim, uint64_t rows)
-    : format(row_format),
-      dim(row_dim),
-      row_bytes(RowBytes(row_format, row_dim)),
-      capacity(rows) {
+Result<RowCache> RowCache::Create(Device& device, RowFormat format, size_t dim,
+                                  uint64_t capacity) {
+  RowCache cache;
+  cache.format = format;
+  cache.dim = dim;
+  cache.row_bytes = RowBytes(format, dim);
+  cache.capacity = capacity;
   uint64_t size = 0;
   // A size that overflows is left to the allocation to refuse.
-  if (!CheckedMul(row_bytes, rows, &size)) size = SIZE_MAX;
-  bytes = LazyBytes(size);
+  if (!CheckedMul(cache.row_bytes, capacity, &size)) size = SIZE_MAX;
+  ECPHORY_ASSIGN_OR_RETURN(cache.bytes,
+                           DeviceArray<uint8_t>::Allocate(device, size));
+  return cache;
 }
 
 namespace {
 
-SourceCache MakeSource(const ModelConfig& config, const SessionOptions& options,
-                       const CacheFormats& formats, uint32_t layer) {
+// Calls copy(row of the ring, row of the copy, count) for the stretches that
+// rows first .. first + count of a ring lie in: one or two.
+template <typename Copy>
+Status ForStretches(const RowCache& ring, uint64_t first, uint64_t count,
+                    const Copy& copy) {
+  ECPHORY_CHECK(count <= ring.capacity);
+  for (uint64_t done = 0; done < count;) {
+    const uint64_t row = (first + done) % ring.capacity;
+    const uint64_t rows = std::min(count - done, ring.capacity - row);
+    ECPHORY_RETURN_IF_ERROR(copy(row, done, rows));
+    done += rows;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status RowCache::Read(uint64_t first, uint64_t count, uint8_t* rows) const {
+  return ForStretches(
+      *this, first, count, [&](uint64_t row, uint64_t at, uint64_t n) {
+        return bytes.Read(row * row_bytes,
+                          {rows + at * row_bytes, n * row_bytes});
+      });
+}
+
+Status RowCache::Write(uint64_t first, uint64_t count, const uint8_t* rows) {
+  return ForStretches(
+      *this, first, count, [&](uint64_t row, uint64_t at, uint64_t n) {
+        return bytes.Write(row * row_bytes,
+                           {rows + at * row_bytes, n * row_bytes});
+      });
+}
+
+namespace {
+
+Result<SourceCache> MakeSource(const ModelConfig& config,
+                               const SessionOptions& options,
+                               const CacheFormats& formats, uint32_t layer,
+                               Device& device) {
   SourceCache source;
   source.layer = layer;
   source.ratio = config.compress_ratios[layer];
   const uint64_t groups = options.context / source.ratio;
-  source.latents = RowCache(formats.latent, config.head_dim, groups);
-  source.index_keys =
-      RowCache(formats.index_key, config.index_head_dim, groups);
-  if (source.ratio > 1) {
-    const uint64_t open = SequenceState::OpenRows(config, options.chunk);
-    source.open_kv = RowCache(RowFormat::kF32, config.head_dim, open);
-    source.open_gate = RowCache(RowFormat::kF32, config.head_dim, open);
+  ECPHORY_ASSIGN_OR_RETURN(
+      source.latents,
+      RowCache::Create(device, formats.latent, config.head_dim, groups));
+  ECPHORY_ASSIGN_OR_RETURN(source.index_keys,
+                           RowCache::Create(device, formats.index_key,
+                                            config.index_head_dim, groups));
+  if (source.ratio == 1) return source;
+  const uint64_t open = SequenceState::OpenRows(config, options.chunk);
+  for (RowCache* ring : {&source.open_kv, &source.open_gate}) {
+    ECPHORY_ASSIGN_OR_RETURN(*ring, RowCache::Create(device, RowFormat::kF32,
+                                                     config.head_dim, open));
   }
   return source;
+}
+
+Status MakeCaches(const ModelConfig& config, const SessionOptions& options,
+                  Device& device, SequenceState* state) {
+  const CacheFormats formats = CacheFormats::For(options.state_rounding);
+  for (uint32_t layer = 0; layer < config.n_layers; ++layer) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        RowCache window,
+        RowCache::Create(device, formats.window, config.head_dim,
+                         SequenceState::WindowCapacity(config, options.chunk)));
+    state->windows.push_back(std::move(window));
+  }
+  for (uint32_t layer : config.kv_source_layer_ids) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        SourceCache source,
+        MakeSource(config, options, formats, layer, device));
+    state->sources.push_back(std::move(source));
+  }
+  return {};
 }
 
 template <typename State, typename Visit>
@@ -61,52 +118,42 @@ void ForEachCache(State& state, const Visit& visit) {
   }
 }
 
-// Visits the ring rows that continuing at the state's position needs: a ring is
-// `chunk` rows longer than they are.
+// visit(ring, first, count): the ring rows that continuing at the state's
+// position needs. A ring is `chunk` rows longer than they are.
 template <typename State, typename Visit>
-void ForEachNeededRow(State& state, const Visit& visit) {
+Status ForNeededRows(State& state, const Visit& visit) {
   const auto visit_ring = [&](auto& ring) {
-    if (ring.capacity == 0) return;
+    if (ring.capacity == 0) return Status();
     const uint64_t needed =
         std::min(state.position, ring.capacity - uint64_t{state.chunk});
-    for (uint64_t p = state.position - needed; p < state.position; ++p) {
-      visit(ring.row(p % ring.capacity), ring.row_bytes);
-    }
+    return visit(ring, state.position - needed, needed);
   };
-  for (auto& window : state.windows) visit_ring(window);
-  for (auto& source : state.sources) {
-    visit_ring(source.open_kv);
-    visit_ring(source.open_gate);
+  for (auto& window : state.windows) {
+    ECPHORY_RETURN_IF_ERROR(visit_ring(window));
   }
+  for (auto& source : state.sources) {
+    ECPHORY_RETURN_IF_ERROR(visit_ring(source.open_kv));
+    ECPHORY_RETURN_IF_ERROR(visit_ring(source.open_gate));
+  }
+  return {};
 }
 
 }  // namespace
 
 Result<SequenceState> SequenceState::Create(const ModelConfig& config,
-                                            const SessionOptions& options) {
+                                            const SessionOptions& options,
+                                            Device& device) {
   SequenceState state;
   state.context = options.context;
   state.chunk = options.chunk;
   state.state_rounding = options.state_rounding;
   state.tokens.reserve(options.context);
   state.image.reserve(options.context);
-  const CacheFormats formats = CacheFormats::For(options.state_rounding);
-  for (uint32_t layer = 0; layer < config.n_layers; ++layer) {
-    state.windows.emplace_back(formats.window, config.head_dim,
-                               WindowCapacity(config, options.chunk));
-  }
-  for (uint32_t layer : config.kv_source_layer_ids) {
-    state.sources.push_back(MakeSource(config, options, formats, layer));
-  }
-  bool fits = true;
-  ForEachCache(state, [&](const RowCache& cache) { fits &= cache.bytes.ok(); });
-  if (!fits) {
-    return ResourceExhausted(
-        "caches for a context of %llu tokens do not fit in memory; "
-        "use a smaller context",
-        static_cast<unsigned long long>(options.context));
-  }
-  return state;
+  const Status made = MakeCaches(config, options, device, &state);
+  if (made.ok()) return state;
+  return Status(made.code(),
+                "caches for a context of " + std::to_string(options.context) +
+                    " tokens: " + made.message() + "; use a smaller context");
 }
 
 SourceCache& SequenceState::SourceOf(const ModelConfig& config,
@@ -146,19 +193,26 @@ void SequenceState::ForgetBefore(uint64_t earliest) {
   written = std::max(written, earliest + chunk);
 }
 
-SequenceState::Checkpoint SequenceState::Save() const {
+Result<SequenceState::Checkpoint> SequenceState::Save() const {
   Checkpoint checkpoint{.position = position,
                         .published_keys = published_keys,
                         .history = history,
                         .logits = logits,
                         .rows = {}};
   size_t total = 0;
-  ForEachNeededRow(*this,
-                   [&](const uint8_t*, size_t bytes) { total += bytes; });
-  checkpoint.rows.reserve(total);
-  ForEachNeededRow(*this, [&](const uint8_t* row, size_t bytes) {
-    checkpoint.rows.insert(checkpoint.rows.end(), row, row + bytes);
-  });
+  ECPHORY_RETURN_IF_ERROR(
+      ForNeededRows(*this, [&](const RowCache& ring, uint64_t, uint64_t count) {
+        total += count * ring.row_bytes;
+        return Status();
+      }));
+  checkpoint.rows.resize(total);
+  uint8_t* to = checkpoint.rows.data();
+  ECPHORY_RETURN_IF_ERROR(ForNeededRows(
+      *this, [&](const RowCache& ring, uint64_t first, uint64_t count) {
+        uint8_t* const rows = to;
+        to += count * ring.row_bytes;
+        return ring.Read(first, count, rows);
+      }));
   return checkpoint;
 }
 
@@ -179,18 +233,20 @@ uint64_t SequenceState::CheckpointBytes(const ModelConfig& config,
   return bytes;
 }
 
-void SequenceState::Return(Checkpoint checkpoint) {
+Status SequenceState::Return(Checkpoint checkpoint) {
   TruncateTo(checkpoint.position);
   published_keys = checkpoint.published_keys;
   history = checkpoint.history;
   logits = std::move(checkpoint.logits);
   const uint8_t* from = checkpoint.rows.data();
-  ForEachNeededRow(*this, [&](uint8_t* row, size_t bytes) {
-    std::copy_n(from, bytes, row);
-    from += bytes;
-  });
   // Rows that were written since may stand where older ones stood.
   written = position > 0 ? position + chunk : 0;
+  return ForNeededRows(*this,
+                       [&](RowCache& ring, uint64_t first, uint64_t count) {
+                         const uint8_t* const rows = from;
+                         from += count * ring.row_bytes;
+                         return ring.Write(first, count, rows);
+                       });
 }
 
 uint64_t SequenceState::bytes() const {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "ecphory/config.h"
 #include "ecphory/session.h"
 #include "engram/hasher.h"
+#include "ops/device_array.h"
 #include "tensor/row_codec.h"
 
 namespace ecphory {
@@ -24,40 +24,21 @@ struct CacheFormats {
   static CacheFormats For(bool state_rounding);
 };
 
-// Zero-initialised bytes whose pages the kernel provides on first touch, so
-// that an unused part of a long context costs no memory.
-class LazyBytes {
- public:
-  LazyBytes() = default;
-  explicit LazyBytes(size_t size);
-  uint8_t* data() { return data_.get(); }
-  const uint8_t* data() const { return data_.get(); }
-  size_t size() const { return size_; }
-  bool ok() const { return size_ == 0 || data_ != nullptr; }
-
- private:
-  struct Free {
-    void operator()(uint8_t* p) const;
-  };
-  std::unique_ptr<uint8_t, Free> data_;
-  size_t size_ = 0;
-};
-
-// Packed rows of one width. Used as a ring (position p in row p % capacity) or
-// as an array.
+// Packed rows of one width in a device's memory. Used as a ring (position p in
+// row p % capacity) or as an array.
 struct RowCache {
   RowFormat format = RowFormat::kF32;
   size_t dim = 0;
   size_t row_bytes = 0;
   uint64_t capacity = 0;
-  LazyBytes bytes;
+  DeviceArray<uint8_t> bytes;  // [capacity, row_bytes]
 
-  RowCache() = default;
-  RowCache(RowFormat format, size_t dim, uint64_t capacity);
-  uint8_t* row(uint64_t index) { return bytes.data() + index * row_bytes; }
-  const uint8_t* row(uint64_t index) const {
-    return bytes.data() + index * row_bytes;
-  }
+  static Result<RowCache> Create(Device& device, RowFormat format, size_t dim,
+                                 uint64_t capacity);
+  // Copies of rows first .. first + count of the ring, `count` at most its
+  // capacity, while no queue uses them; `rows`: [count, row_bytes].
+  Status Read(uint64_t first, uint64_t count, uint8_t* rows) const;
+  Status Write(uint64_t first, uint64_t count, const uint8_t* rows);
 };
 
 // What one KV source publishes.
@@ -76,7 +57,8 @@ class SequenceState {
  public:
   // kResourceExhausted names the bytes when the caches do not fit.
   static Result<SequenceState> Create(const ModelConfig& config,
-                                      const SessionOptions& options);
+                                      const SessionOptions& options,
+                                      Device& device);
 
   // Rows of a window ring: W for attention, `chunk` more so that a whole chunk
   // can be written before it is read, and for stepping back.
@@ -112,14 +94,14 @@ class SequenceState {
     std::vector<float> logits;
     std::vector<uint8_t> rows;
   };
-  Checkpoint Save() const;
+  Result<Checkpoint> Save() const;
   // Of the one that a session of such options saves at a position.
   static uint64_t CheckpointBytes(const ModelConfig& config,
                                   const SessionOptions& options,
                                   uint64_t position);
   // Back to the checkpoint's position from any later one; EarliestTruncation()
   // is that position then. No step back to before it may lie in between.
-  void Return(Checkpoint checkpoint);
+  Status Return(Checkpoint checkpoint);
 
   uint64_t bytes() const;
 

@@ -19,6 +19,7 @@ namespace {
 
 using testing::ExpectHas;
 using testing::ParseGgufOrDie;
+using testing::Values;
 
 // Golden model A, and what conversion made of it.
 class ConvertedA : public ::testing::Test {
@@ -122,12 +123,12 @@ TEST_F(ConvertedA, ValuesSurvive) {
       EXPECT_EQ(Dequantized(x.moe.experts[e].w2),
                 Dequantized(y.moe.experts[e].w2));
     }
-    EXPECT_EQ(x.attn_norm, y.attn_norm);
-    EXPECT_EQ(x.attn.sink, y.attn.sink);
-    EXPECT_EQ(x.hc_ffn.scale, y.hc_ffn.scale);
-    EXPECT_EQ(x.moe.bias_image, y.moe.bias_image);
+    EXPECT_EQ(Values(x.attn_norm), Values(y.attn_norm));
+    EXPECT_EQ(Values(x.attn.sink), Values(y.attn.sink));
+    EXPECT_EQ(Values(x.hc_ffn.scale), Values(y.hc_ffn.scale));
+    EXPECT_EQ(Values(x.moe.bias_image), Values(y.moe.bias_image));
     EXPECT_EQ(Dequantized(x.moe.gate), Dequantized(y.moe.gate));
-    EXPECT_EQ(x.engram.q_weight, y.engram.q_weight);
+    EXPECT_EQ(Values(x.engram.q_weight), Values(y.engram.q_weight));
   }
   EXPECT_EQ(Dequantized(a->embed), Dequantized(b->embed));
   const std::vector<float> q8 = Dequantized(b->layers[0].attn.wkv);

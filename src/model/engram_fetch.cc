@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/ceil_div.h"
-#include "tensor/float_codec.h"
 
 namespace ecphory {
 
@@ -33,14 +32,24 @@ EngramFetch::EngramFetch(const engram::Hasher& hasher, engram::Store& store,
   for (Chunk& part : chunks_) {
     part.ids.reserve(chunk);
     part.tickets.reserve(blocks);
-    part.values =
-        LazyBytes(layers() * chunk * values_per_token_ * sizeof(uint16_t));
   }
   ids_.resize(chunk);
   for (auto& rows : rows_) rows.resize(chunk * columns_);
   rows_views_.reserve(layers());
   requests_.reserve(blocks);
-  taken_.resize(std::min(chunk, kMaxTaken) * values_per_token_);
+}
+
+Result<std::unique_ptr<EngramFetch>> EngramFetch::Create(
+    const engram::Hasher& hasher, engram::Store& store, size_t chunk,
+    Device& device) {
+  std::unique_ptr<EngramFetch> fetch(new EngramFetch(hasher, store, chunk));
+  const size_t values = fetch->layers() * chunk * fetch->values_per_token_;
+  for (Chunk& part : fetch->chunks_) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        part.values,
+        DeviceArray<uint16_t>::Allocate(device, values, MemoryKind::kShared));
+  }
+  return fetch;
 }
 
 EngramFetch::~EngramFetch() { Cancel(); }
@@ -50,8 +59,7 @@ size_t EngramFetch::Blocks(const Chunk& chunk) {
 }
 
 uint16_t* EngramFetch::Values(Chunk& chunk, size_t index, size_t token) const {
-  return reinterpret_cast<uint16_t*>(chunk.values.data()) +
-         (index * chunk_ + token) * values_per_token_;
+  return chunk.values.data() + (index * chunk_ + token) * values_per_token_;
 }
 
 // Whether the chunk has the rows of ids_ behind `before`, in so many layers or
@@ -124,10 +132,7 @@ Result<EngramFetch::Rows> EngramFetch::Take(size_t index, size_t first) {
     ECPHORY_RETURN_IF_ERROR(Wait(index, end++));
   }
   const size_t tokens = std::min(end * kBlock, chunk.ids.size()) - first;
-  std::transform(Values(chunk, index, first),
-                 Values(chunk, index, first + tokens), taken_.begin(),
-                 BF16ToF32);
-  return Rows{taken_.data(), tokens};
+  return Rows{Values(chunk, index, first), tokens};
 }
 
 Status EngramFetch::Wait(size_t index, size_t block) {

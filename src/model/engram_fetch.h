@@ -2,10 +2,10 @@
 // handed to the layers block by block.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -13,7 +13,7 @@
 #include "engram/hasher.h"
 #include "engram/lookup.h"
 #include "engram/store.h"
-#include "model/caches.h"
+#include "ops/device_array.h"
 
 namespace ecphory {
 
@@ -22,7 +22,7 @@ namespace ecphory {
 // compressed ids and the history before it, so that rows read early are taken
 // when both are the same, whatever happened in between, and dropped when not.
 //
-// Bounded: two chunks of bf16 values, and one block in fp32. Allocates nothing
+// Bounded: two chunks of bf16 values. Allocates nothing
 // per call. Not thread-safe.
 class EngramFetch {
  public:
@@ -43,13 +43,15 @@ class EngramFetch {
     return 2 * layers * chunk *
                (values * sizeof(uint16_t) +
                 columns * engram::Lookup::kBytesPerRow) +
-           std::min<uint64_t>(chunk, kMaxTaken) * values * sizeof(float) +
            layers * chunk * columns * sizeof(uint64_t) +
            3 * chunk * sizeof(int32_t);
   }
 
-  // For chunks of at most `chunk` tokens.
-  EngramFetch(const engram::Hasher& hasher, engram::Store& store, size_t chunk);
+  // For chunks of at most `chunk` tokens. kResourceExhausted when there is not
+  // so much memory that `device` shares.
+  static Result<std::unique_ptr<EngramFetch>> Create(
+      const engram::Hasher& hasher, engram::Store& store, size_t chunk,
+      Device& device);
   ~EngramFetch();  // cancels
   EngramFetch(const EngramFetch&) = delete;
   EngramFetch& operator=(const EngramFetch&) = delete;
@@ -67,14 +69,24 @@ class EngramFetch {
 
   // Values of some tokens.
   struct Rows {
-    const float* values = nullptr;  // [tokens, columns * row values]
+    // [tokens, columns * row values] bf16, in memory that the device shares
+    const uint16_t* values = nullptr;
     size_t tokens = 0;
   };
   // Waits for the rows of the current chunk's token `first` in Engram layer
   // `index` and gives those of as many tokens as have come, 1 to kMaxTaken;
-  // valid until the next call. Calls go through a layer's tokens in order. An
-  // error names table and row.
+  // valid until the next Begin(). Calls go through a layer's tokens in order.
+  // An error names table and row.
   Result<Rows> Take(size_t index, size_t first);
+
+  // Where the rows of token 0 in Engram layer `index` lie: of the current
+  // chunk, and of the one that Begin() makes current next.
+  const uint16_t* RowsOf(size_t index) const {
+    return Values(*current_, index, 0);
+  }
+  const uint16_t* NextRowsOf(size_t index) const {
+    return Values(*ahead_, index, 0);
+  }
 
   // The current chunk is done: its times are counted.
   void End();
@@ -92,10 +104,12 @@ class EngramFetch {
     engram::History before;
     engram::History after;
     std::vector<engram::Ticket> tickets;  // [layers, blocks]; 0 = none
-    LazyBytes values;  // bf16 [layers, chunk, columns * row values]
+    // bf16 [layers, chunk, columns * row values]
+    DeviceArray<uint16_t> values;
     Clock::time_point submitted;
   };
 
+  EngramFetch(const engram::Hasher& hasher, engram::Store& store, size_t chunk);
   size_t layers() const { return rows_.size(); }
   static size_t Blocks(const Chunk& chunk);
   uint16_t* Values(Chunk& chunk, size_t index, size_t token) const;
@@ -120,7 +134,6 @@ class EngramFetch {
   std::vector<std::vector<uint64_t>> rows_;      // [layers][chunk, columns]
   std::vector<std::span<uint64_t>> rows_views_;  // of rows_
   std::vector<engram::LookupRequest> requests_;  // [layers, blocks]
-  std::vector<float> taken_;  // [kMaxTaken, columns * row values]
 
   SessionStats stats_;
   double chunk_wait_ = 0;  // of the current chunk, seconds

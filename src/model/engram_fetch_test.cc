@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <string>
 #include <utility>
 
 #include "engram/store_testing.h"
+#include "tensor/float_codec.h"
 
 namespace ecphory {
 namespace {
@@ -60,7 +63,9 @@ class EngramFetchTest : public ::testing::Test {
     auto store = engram::Store::Open(std::move(sources), options);
     ASSERT_TRUE(store.ok()) << store.status().ToString();
     store_ = std::move(*store);
-    fetch_ = std::make_unique<EngramFetch>(hasher_, *store_, kChunk);
+    auto fetch = EngramFetch::Create(hasher_, *store_, kChunk, HostDevice());
+    ASSERT_TRUE(fetch.ok()) << fetch.status().ToString();
+    fetch_ = std::move(*fetch);
   }
 
   static std::vector<uint8_t> NoImage(std::span<const int32_t> tokens) {
@@ -81,8 +86,9 @@ class EngramFetchTest : public ::testing::Test {
                                fetch_->Take(index, first));
       EXPECT_GE(rows.tokens, 1u);
       EXPECT_LE(rows.tokens, EngramFetch::kMaxTaken);
-      values.insert(values.end(), rows.values,
-                    rows.values + rows.tokens * columns() * kWidth);
+      std::transform(rows.values,
+                     rows.values + rows.tokens * columns() * kWidth,
+                     std::back_inserter(values), BF16ToF32);
       first += rows.tokens;
       EXPECT_LE(first, tokens);
     }

@@ -14,10 +14,10 @@ Status Forward::RunLayers() {
   for (uint32_t i = 0; i < (whole ? config_.n_layers : last_source); ++i) {
     const LayerWeights& layer = model_.weights->layers[i];
     ECPHORY_RETURN_IF_ERROR(Engram(i));  // h += gate * memory
-    streams_.Site(layer.hc_attn, layer.attn_norm,
+    streams_.Site(layer.hc_attn, layer.attn_norm.data(),
                   [&](const float* x, float* y) { Attention(i, x, y); });
     ObserveSite(i, "attn");
-    streams_.Site(layer.hc_ffn, layer.ffn_norm,
+    streams_.Site(layer.hc_ffn, layer.ffn_norm.data(),
                   [&](const float* x, float* y) { Moe(i, x, y); });
     ObserveSite(i, "ffn");
   }
@@ -29,13 +29,10 @@ Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
   state_ = state;
   candidate_groups_ = 0;
   state->NoteWritten(tokens());
-  for (size_t t = 0; t < tokens(); ++t) {
-    positions_[t] = static_cast<int64_t>(state->position + t);
-  }
   const int32_t published_keys = state->published_keys;
   // Rows depend on token ids alone: ask before the first layer runs.
   ECPHORY_RETURN_IF_ERROR(BeginEngram());
-  const Status status = RunLayers();
+  const Status status = RunOnDevice();
   if (status.ok()) {
     Commit();
   } else {
@@ -48,7 +45,7 @@ Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
 void Forward::Embed() {
   streams_.Begin(tokens());
   ops_.embed({.table = model_.weights->embed,
-              .tokens = chunk_->tokens.data(),
+              .tokens = ids_.data(),
               .n_tokens = tokens(),
               .streams = config_.hc_mult,
               .h = streams_.streams()},
@@ -68,14 +65,13 @@ Status Forward::Engram(uint32_t i) {
   float* const h = streams_.streams();
   for (size_t t = 0; t < tokens();) {
     ECPHORY_ASSIGN_OR_RETURN(const EngramFetch::Rows rows,
-                             engram_->Take(static_cast<size_t>(index), t));
+                             TakeRows(static_cast<size_t>(index), t));
     float* kv = engram_kv_.data() + t * (H + 1) * D;  // H keys and a value
-    // [rows, (H + 1) * D]; stored values are bf16 in both activation modes.
-    Project(w.wkv, rows.values, rows.tokens, kv, MatmulInput::kBF16);
+    ProjectRows(w, rows, kv);
     ops_.engram_gate({.kv = kv,
                       .q_weight = w.q_weight.data(),
                       .k_weight = w.k_weight.data(),
-                      .shut = chunk_->image.data() + t,
+                      .shut = image_.data() + t,
                       .tokens = rows.tokens,
                       .streams = H,
                       .dim = D,
@@ -97,7 +93,7 @@ Status Forward::Engram(uint32_t i) {
 Status Forward::EnterDecoder(uint32_t i) {
   const LayerWeights& layer = model_.weights->layers[i];
   ECPHORY_RETURN_IF_ERROR(Engram(i));
-  StoreKv(i, streams_.Read(layer.hc_attn, layer.attn_norm));
+  StoreKv(i, streams_.Read(layer.hc_attn, layer.attn_norm.data()));
   return Status::Ok();
 }
 
@@ -175,11 +171,12 @@ void Forward::Moe(uint32_t i, const float* x, float* y) {
   Observe(i, "ffn_in", x, {tokens(), config_.hidden_size});
   Route(w, x);  // expert ids and weights
   ObserveRouter(i);
-  RunExperts(w.experts, expert_ids_.data(), expert_weights_.data(),
-             config_.n_experts_per_token, x, /*accumulate=*/false, y);
+  RunExperts(w.experts, w.device_experts, expert_ids_.data(),
+             expert_weights_.data(), config_.n_experts_per_token, x,
+             /*accumulate=*/false, y);
   if (config_.n_shared_experts > 0) {
-    RunExperts({&w.shared, 1}, shared_ids_.data(), shared_weights_.data(), 1, x,
-               /*accumulate=*/true, y);
+    RunExperts({&w.shared, 1}, w.device_shared, shared_ids_.data(),
+               shared_weights_.data(), 1, x, /*accumulate=*/true, y);
   }
   Round(y, tokens() * config_.hidden_size);
   Observe(i, "ffn_out", y, {tokens(), config_.hidden_size});
@@ -190,8 +187,7 @@ Status Forward::Logits() {
     return Status::Ok();
   }
   const float* x = streams_.Final({});  // [T, D]
-  std::copy_n(x, tokens() * config_.hidden_size, hidden_.data());
-  Norm(model_.weights->norm, hidden_.data(), tokens());
+  Norm(model_.weights->norm, x, tokens(), hidden_.data());
   Observe(config_.n_layers - 1, "final_hidden", hidden_.data(),
           {tokens(), config_.hidden_size});
   return EmitLogits();  // head, fp32

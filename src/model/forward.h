@@ -2,12 +2,13 @@
 //
 // Read forward.cc beside docs/architecture.md: it is the model, once, for every
 // backend. It calls only operators (ops/ops.h) and the Engram store, and
-// allocates nothing per call; forward_steps.cc holds the glue.
+// allocates nothing per call; forward_steps.cc holds the glue. What operators
+// read and write lies in the device's memory (ops/device.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "model/forward_scratch.h"
 #include "model/hyper_connections.h"
 #include "model/weights.h"
+#include "ops/device.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -29,12 +31,13 @@ namespace ecphory {
 struct ForwardModel {
   const ModelConfig* config = nullptr;
   const Weights* weights = nullptr;
-  const Ops* ops = nullptr;
+  Device* device = nullptr;
+  const Ops* ops = nullptr;  // the device's, or those that time them
   ThreadPool* pool = nullptr;
-  const engram::Hasher* hasher = nullptr;  // null: model without Engram
-  engram::Store* store = nullptr;          // null likewise
-  std::vector<float> inv_freq;             // [rope_dim / 2], ratio 0 layers
-  std::vector<float> inv_freq_compress;    // [rope_dim / 2], all others
+  const engram::Hasher* hasher = nullptr;    // null: model without Engram
+  engram::Store* store = nullptr;            // null likewise
+  const float* inv_freq = nullptr;           // [rope_dim / 2], ratio 0 layers
+  const float* inv_freq_compress = nullptr;  // [rope_dim / 2], all others
 };
 
 // One chunk of tokens to run.
@@ -62,15 +65,17 @@ struct ForwardChunk {
 // One per session; not thread-safe.
 class Forward : private ForwardScratch {
  public:
-  // Plans all scratch for chunks of options.chunk tokens.
-  Forward(const ForwardModel& model, const SessionOptions& options);
+  // Takes all memory for chunks of options.chunk tokens, or says that there is
+  // not so much.
+  static Result<std::unique_ptr<Forward>> Create(const ForwardModel& model,
+                                                 const SessionOptions& options);
   ~Forward();
   Forward(const Forward&) = delete;
   Forward& operator=(const Forward&) = delete;
 
   // Advances `state` by the chunk. On error (a table row that cannot be read,
-  // an observer of logits that refuses) the state's position is unchanged and
-  // the chunk may be run again.
+  // an observer of logits that refuses, a device that fails) the state's
+  // position is unchanged and the chunk may be run again.
   Status Run(const ForwardChunk& chunk, SequenceState* state);
 
   // Asks for the Engram rows of the chunk that is to be run next. Guessing
@@ -80,10 +85,14 @@ class Forward : private ForwardScratch {
   // Drops what was asked for ahead.
   void CancelPrefetch();
 
-  // The Engram part of the session's counters, over all calls of Run().
-  SessionStats engram_stats() const;
+  // The session's counters that it keeps, over all calls of Run(): the Engram
+  // part, and replayed steps.
+  SessionStats stats() const;
 
  private:
+  Forward(const ForwardModel& model, const SessionOptions& options);
+  Status Allocate();
+
   // The model, in the order of the pass (forward.cc).
   Status RunLayers();
   void Embed();
@@ -97,6 +106,11 @@ class Forward : private ForwardScratch {
   Status Logits();
 
   // Glue (forward_steps.cc).
+  Status RunOnDevice();
+  void WriteInputs();
+  void SendInputs();
+  void ProjectRows(const EngramWeights& weights, const EngramFetch::Rows& rows,
+                   float* kv);
   Status BeginEngram();
   size_t EngramLayers(bool encoder_only) const;
   void StoreWindow(uint32_t layer, const float* kv);
@@ -113,7 +127,8 @@ class Forward : private ForwardScratch {
   void Attend(uint32_t layer);
   void GroupedOutput(const AttentionWeights& weights, float* y);
   void Route(const MoeWeights& weights, const float* x);
-  void RunExperts(std::span<const Expert> experts, const int32_t* ids,
+  void RunExperts(std::span<const Expert> experts,
+                  const DeviceArray<Expert>& device_experts, const int32_t* ids,
                   const float* weights, size_t topk, const float* x,
                   bool accumulate, float* y);
   Status EmitLogits();
@@ -125,13 +140,43 @@ class Forward : private ForwardScratch {
   void Project(const Matrix& weight, const float* x, size_t rows, float* y,
                MatmulInput input);
   // x = rms_norm(x, weight), rounded in bf16 mode.
-  void Norm(const std::vector<float>& weight, float* x, size_t rows);
+  void Norm(const DeviceArray<float>& weight, const float* x, size_t rows,
+            float* y);
+  void Norm(const DeviceArray<float>& weight, float* x, size_t rows) {
+    Norm(weight, x, rows, x);
+  }
   void Rope(uint32_t layer, float* x, size_t rows, size_t heads, size_t dim,
             const int64_t* positions, bool inverse = false);
   void Round(float* x, size_t count);
 
+  // A step recorded ahead (forward_replay.cc).
+  struct Step {
+    bool ready = false;
+    // What it was recorded for.
+    const SequenceState* state = nullptr;
+    uint64_t position = 0;
+    int32_t published_before = -1;
+    const uint16_t* rows = nullptr;  // of the first Engram layer
+    // One part more than tables: before each, and to the end.
+    std::vector<std::unique_ptr<Recording>> parts;
+    std::vector<size_t> tables;  // whose rows the next part needs
+    int32_t published_after = -1;
+    const float* logits = nullptr;
+  };
+  // Steps of odd and of even positions differ where groups have two tokens.
+  static constexpr size_t kSteps = 2;
+  bool IsStep() const;
+  bool IsRecorded(const Step& step) const;
+  Result<EngramFetch::Rows> TakeRows(size_t index, size_t first);
+  Status NextRecording();
+  Status EndRecording();
+  void RecordNextStep();
+  Result<bool> ReplayStep();
+
   size_t tokens() const { return chunk_->tokens.size(); }
   bool Observed(uint32_t layer) const;
+  template <typename T>
+  std::span<const T> Seen(const T* x, size_t count, std::vector<T>* copy) const;
   void Observe(uint32_t layer, const char* name, const float* x,
                const std::vector<uint64_t>& shape) const;
   void ObserveSite(uint32_t layer, const std::string& site);
@@ -153,10 +198,17 @@ class Forward : private ForwardScratch {
   // int8 mode the operators round them.
   const MatmulInput projected_;
   HyperConnections streams_;
+  std::unique_ptr<Queue> queue_;
 
-  uint64_t candidate_groups_ = 0;       // groups candidates_ covers; 0: none
-  const float* last_logits_ = nullptr;  // [vocab] inside logits_
-  std::optional<EngramFetch> engram_;   // none: no memory, or gates shut
+  uint64_t candidate_groups_ = 0;  // groups candidates_ covers; 0: none
+  // [vocab] of the host, inside logits_; there when the queue has finished.
+  const float* last_logits_ = nullptr;
+  std::unique_ptr<EngramFetch> engram_;  // none: no memory, or gates shut
+
+  Step steps_[kSteps];
+  Step* recording_ = nullptr;  // null: work is done, not recorded
+  bool recording_failed_ = false;
+  uint64_t replayed_steps_ = 0;
 
   // Of the chunk under way.
   const ForwardChunk* chunk_ = nullptr;

@@ -71,20 +71,18 @@ void Forward::StoreRows(const float* x, uint64_t first_row, size_t rows,
 // them, which rounds them.
 void Forward::StoreCompressed(uint32_t layer, SourceCache* source,
                               uint64_t first_group, size_t groups) {
-  for (size_t g = 0; g < groups; ++g) {
-    group_positions_[g] =
-        static_cast<int64_t>((first_group + g) * source->ratio);
-  }
-  const auto store = [&](std::vector<float>& x, RowCache& cache,
+  const size_t index = static_cast<size_t>(source - state_->sources.data());
+  const int64_t* const positions =
+      group_positions_.data() + index * options_.chunk;
+  const auto store = [&](DeviceArray<float>& x, RowCache& cache,
                          const char* name) {
-    Rope(layer, x.data(), groups, 1, cache.dim, group_positions_.data());
+    Rope(layer, x.data(), groups, 1, cache.dim, positions);
     StoreRows(x.data(), first_group, groups, &cache);
     ObserveRows(layer, name, cache, first_group, groups);
   };
   store(latent_, source->latents, "compress_kv");
   store(index_key_, source->index_keys, "index_k");
-  state_->published_keys =
-      static_cast<int32_t>(source - state_->sources.data());
+  state_->published_keys = static_cast<int32_t>(index);
 }
 
 // The index keys `layer` scores against, and how many of them exist.
@@ -108,7 +106,8 @@ void Forward::SelectFrom(uint32_t layer, const RowCache& keys,
   const bool is_source =
       static_cast<int32_t>(layer) == config_.candidate_source_layer_id;
   if (groups == 0) {
-    std::fill_n(selected_.begin(), tokens() * config_.index_topk, -1);
+    queue_->Fill(selected_.data(), 0xff,  // -1
+                 tokens() * config_.index_topk * sizeof(int32_t));
     Observe(layer, "index_scores", scores_.data(), {tokens(), 0});
     if (is_source) ObserveCandidates(layer, candidates_.data(), tokens(), 0);
     return;

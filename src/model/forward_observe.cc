@@ -9,12 +9,24 @@ bool Forward::Observed(uint32_t layer) const {
   return chunk_->observer != nullptr && chunk_->observer->Wants(layer);
 }
 
+// Values of the device where the host can see them. A device that fails is
+// found out at the end of the pass.
+template <typename T>
+std::span<const T> Forward::Seen(const T* x, size_t count,
+                                 std::vector<T>* copy) const {
+  if (model_.device->is_host()) return {x, count};
+  copy->resize(count);
+  (void)queue_->Receive(copy->data(), x, count * sizeof(T));
+  return *copy;
+}
+
 void Forward::Observe(uint32_t layer, const char* name, const float* x,
                       const std::vector<uint64_t>& shape) const {
   if (!Observed(layer)) return;
   size_t count = 1;
   for (uint64_t n : shape) count *= n;
-  chunk_->observer->OnF32(layer, name, {x, count}, shape);
+  std::vector<float> copy;
+  chunk_->observer->OnF32(layer, name, Seen(x, count, &copy), shape);
 }
 
 // The coefficients of the site that just ran, and the streams it left.
@@ -38,47 +50,54 @@ void Forward::ObserveStreams(uint32_t layer, const char* name) {
 void Forward::ObserveEngramValue(uint32_t layer) const {
   if (!Observed(layer)) return;
   const size_t dim = config_.hidden_size, streams = config_.hc_mult;
-  std::vector<float> values(tokens() * dim);
+  const size_t width = (streams + 1) * dim;
+  std::vector<float> copy, values(tokens() * dim);
+  const auto kv = Seen(engram_kv_.data(), tokens() * width, &copy);
   for (size_t t = 0; t < tokens(); ++t) {
-    const float* value =
-        engram_kv_.data() + (t * (streams + 1) + streams) * dim;
-    std::copy_n(value, dim, values.data() + t * dim);
+    std::copy_n(kv.data() + t * width + streams * dim, dim,
+                values.data() + t * dim);
   }
-  Observe(layer, "engram.value", values.data(), {tokens(), dim});
+  chunk_->observer->OnF32(layer, "engram.value", values, {tokens(), dim});
 }
 
 void Forward::ObserveRows(uint32_t layer, const char* name,
                           const RowCache& cache, uint64_t first_row,
                           size_t rows) const {
   if (!Observed(layer)) return;
+  std::vector<uint8_t> copy;
+  const auto bytes = Seen(cache.bytes.data(), cache.bytes.size(), &copy);
   std::vector<float> values(rows * cache.dim);
   for (size_t r = 0; r < rows; ++r) {
-    DecodeRow(cache.format, cache.row((first_row + r) % cache.capacity),
-              cache.dim, values.data() + r * cache.dim);
+    const uint64_t row = (first_row + r) % cache.capacity;
+    DecodeRow(cache.format, bytes.data() + row * cache.row_bytes, cache.dim,
+              values.data() + r * cache.dim);
   }
-  Observe(layer, name, values.data(), {rows, cache.dim});
+  chunk_->observer->OnF32(layer, name, values, {rows, cache.dim});
 }
 
 void Forward::ObserveCandidates(uint32_t layer, const uint8_t* mask,
                                 size_t rows, uint64_t blocks) const {
   if (!Observed(layer)) return;
-  chunk_->observer->OnU8(layer, "candidate_blocks", {mask, rows * blocks},
-                         {rows, blocks});
+  std::vector<uint8_t> copy;
+  chunk_->observer->OnU8(layer, "candidate_blocks",
+                         Seen(mask, rows * blocks, &copy), {rows, blocks});
 }
 
 void Forward::ObserveSelected(uint32_t layer) const {
   if (!Observed(layer)) return;
   const uint64_t topk = config_.index_topk;
+  std::vector<int32_t> copy;
   chunk_->observer->OnI32(layer, "index_selected",
-                          {selected_.data(), tokens() * topk},
+                          Seen(selected_.data(), tokens() * topk, &copy),
                           {tokens(), topk});
 }
 
 void Forward::ObserveRouter(uint32_t layer) const {
   if (!Observed(layer)) return;
   const uint64_t topk = config_.n_experts_per_token;
+  std::vector<int32_t> copy;
   chunk_->observer->OnI32(layer, "router.indices",
-                          {expert_ids_.data(), tokens() * topk},
+                          Seen(expert_ids_.data(), tokens() * topk, &copy),
                           {tokens(), topk});
   Observe(layer, "router.weights", expert_weights_.data(), {tokens(), topk});
 }

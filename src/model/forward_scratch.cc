@@ -1,8 +1,11 @@
 #include "model/forward_scratch.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "base/ceil_div.h"
+#include "model/engram_fetch.h"
 
 namespace ecphory {
 
@@ -20,23 +23,28 @@ uint64_t MaxGroups(const ModelConfig& config, uint64_t context) {
   return groups;
 }
 
-struct Allocate {
-  template <typename T>
-  void operator()(std::vector<T>& buffer, uint64_t count) const {
-    buffer.resize(count);
-  }
-  void operator()(LazyBytes& buffer, uint64_t count) const {
-    buffer = LazyBytes(count);
+// Until the first that does not fit.
+struct Allocator {
+  Device* device;
+  Status* status;
+  template <template <typename> typename Array, typename T>
+  void operator()(Array<T>& buffer, uint64_t count) const {
+    if (!status->ok()) return;
+    Result<Array<T>> made = Array<T>::Allocate(*device, count);
+    if (made.ok()) {
+      buffer = std::move(made).value();
+    } else {
+      *status = made.status();
+    }
   }
 };
 
 struct AddUp {
   uint64_t* bytes;
-  template <typename T>
-  void operator()(const std::vector<T>&, uint64_t count) const {
+  template <template <typename> typename Array, typename T>
+  void operator()(const Array<T>&, uint64_t count) const {
     *bytes += count * sizeof(T);
   }
-  void operator()(const LazyBytes&, uint64_t count) const { *bytes += count; }
 };
 
 }  // namespace
@@ -45,6 +53,8 @@ template <typename Size>
 void ForwardScratch::ForEach(const ModelConfig& c,
                              const SessionOptions& options, const Size& size) {
   const uint64_t T = options.chunk, d = c.head_dim, D = c.hidden_size;
+  size(ids_, T);
+  size(image_, T);
   size(positions_, T);
   size(qr_, T * c.q_lora_rank);
   size(q_, T * c.n_heads * d);
@@ -60,6 +70,8 @@ void ForwardScratch::ForEach(const ModelConfig& c,
   size(logits_, c.vocab_size);
   if (!c.kv_source_layer_ids.empty()) ForEachCompressed(c, options, size);
   if (!c.engram.enabled() || !options.engram) return;
+  size(engram_rows_, std::min<uint64_t>(T, EngramFetch::kMaxTaken) *
+                         c.engram.columns() * c.engram.head_dim);
   size(engram_kv_, T * (c.hc_mult + 1) * D);
   size(engram_gate_, T * c.hc_mult);
 }
@@ -71,7 +83,7 @@ void ForwardScratch::ForEachCompressed(const ModelConfig& c,
   // None in a context shorter than every ratio; a group is opened all the same.
   const uint64_t groups = MaxGroups(c, options.context);
   const uint64_t T = options.chunk;
-  size(group_positions_, T);
+  size(group_positions_, c.kv_source_layer_ids.size() * T);
   size(gate_, T * c.head_dim);
   size(latent_, T * c.head_dim);
   size(index_key_, T * c.index_head_dim);
@@ -84,10 +96,13 @@ void ForwardScratch::ForEachCompressed(const ModelConfig& c,
   }
 }
 
-ForwardScratch::ForwardScratch(const ModelConfig& config,
-                               const SessionOptions& options) {
-  ForEach(config, options, Allocate());
-  std::fill(shared_weights_.begin(), shared_weights_.end(), 1.0f);
+Status ForwardScratch::Allocate(const ModelConfig& config,
+                                const SessionOptions& options, Device& device) {
+  Status status;
+  ForEach(config, options, Allocator{&device, &status});
+  ECPHORY_RETURN_IF_ERROR(status);
+  return shared_weights_.Write(
+      0, std::vector<float>(shared_weights_.size(), 1.0f));
 }
 
 size_t ForwardScratch::ScoredTokens(uint64_t groups, uint64_t chunk) {

@@ -5,11 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "ecphory/config.h"
 #include "ecphory/session.h"
-#include "model/caches.h"
+#include "ops/device_array.h"
 
 namespace ecphory {
 
@@ -27,37 +26,43 @@ class ForwardScratch {
                         const SessionOptions& options);
 
  protected:
-  ForwardScratch(const ModelConfig& config, const SessionOptions& options);
+  ForwardScratch() = default;
+  // kResourceExhausted when there is not so much memory.
+  Status Allocate(const ModelConfig& config, const SessionOptions& options,
+                  Device& device);
 
   // T tokens, d head_dim, D hidden size, H streams.
-  std::vector<int64_t> positions_;        // [T]
-  std::vector<int64_t> group_positions_;  // [T] first token of each new group
-  std::vector<float> qr_;                 // [T, q_lora_rank]
-  std::vector<float> q_;                  // [T, n_heads, d]
-  std::vector<float> heads_;              // [T, n_heads, d]
-  std::vector<float> kv_;                 // [T, d]
-  std::vector<float> gate_;               // [T, d] compressor gates
-  std::vector<float> latent_;             // [T, d] at most one group a token
-  std::vector<float> index_key_;          // [T, index_head_dim]
-  std::vector<float> index_q_;            // [T, index_n_heads, index_head_dim]
-  std::vector<float> index_w_;            // [T, index_n_heads]
-  std::vector<float> scores_;             // [tile, groups]
-  LazyBytes candidates_;                  // [T, blocks] candidate mask
-  std::vector<int32_t> selected_;         // [T, index_topk]
-  std::vector<float> lora_;               // [T, o_groups, o_lora_rank]
-  std::vector<float> router_logits_;      // [T, n_experts]
-  std::vector<int32_t> expert_ids_;       // [T, n_experts_per_token]
-  std::vector<float> expert_weights_;     // [T, n_experts_per_token]
-  std::vector<int32_t> shared_ids_;       // [T] zeros
-  std::vector<float> shared_weights_;     // [T] ones
-  std::vector<float> hidden_;             // [T, D]
-  std::vector<float> engram_kv_;          // [T, (H + 1) * D]
-  std::vector<float> engram_gate_;        // [T, H]
+  MirroredArray<int32_t> ids_;        // [T]
+  MirroredArray<uint8_t> image_;      // [T] 1 = image position
+  MirroredArray<int64_t> positions_;  // [T]
+  // [KV sources, T] first token of each group that the chunk completes
+  MirroredArray<int64_t> group_positions_;
+  DeviceArray<float> qr_;              // [T, q_lora_rank]
+  DeviceArray<float> q_;               // [T, n_heads, d]
+  DeviceArray<float> heads_;           // [T, n_heads, d]
+  DeviceArray<float> kv_;              // [T, d]
+  DeviceArray<float> gate_;            // [T, d] compressor gates
+  DeviceArray<float> latent_;          // [T, d] at most one group a token
+  DeviceArray<float> index_key_;       // [T, index_head_dim]
+  DeviceArray<float> index_q_;         // [T, index_n_heads, index_head_dim]
+  DeviceArray<float> index_w_;         // [T, index_n_heads]
+  DeviceArray<float> scores_;          // [tile, groups]
+  DeviceArray<uint8_t> candidates_;    // [T, blocks] candidate mask
+  DeviceArray<int32_t> selected_;      // [T, index_topk]
+  DeviceArray<float> lora_;            // [T, o_groups, o_lora_rank]
+  DeviceArray<float> router_logits_;   // [T, n_experts]
+  DeviceArray<int32_t> expert_ids_;    // [T, n_experts_per_token]
+  DeviceArray<float> expert_weights_;  // [T, n_experts_per_token]
+  DeviceArray<int32_t> shared_ids_;    // [T] zeros
+  DeviceArray<float> shared_weights_;  // [T] ones
+  DeviceArray<float> hidden_;          // [T, D]
+  DeviceArray<float> engram_rows_;     // [kMaxTaken, columns * row values]
+  DeviceArray<float> engram_kv_;       // [T, (H + 1) * D]
+  DeviceArray<float> engram_gate_;     // [T, H]
   // [1 or kLogitBatch, vocab]: the larger one where all are wanted.
-  std::vector<float> logits_;
+  MirroredArray<float> logits_;
 
  private:
-  ForwardScratch() = default;
   // size(buffer, count) for every buffer.
   template <typename Size>
   void ForEach(const ModelConfig& c, const SessionOptions& options,

@@ -1,8 +1,7 @@
 // The steps that forward.cc names: planning, Engram rows, experts, output.
 #include <algorithm>
-#include <cmath>
+#include <string>
 
-#include "base/ceil_div.h"
 #include "model/forward.h"
 #include "model/prefill.h"
 
@@ -34,21 +33,89 @@ MatmulInput InputOf(Activations activations) {
 }  // namespace
 
 Forward::Forward(const ForwardModel& model, const SessionOptions& options)
-    : ForwardScratch(*model.config, options),
-      model_(model),
+    : model_(model),
       config_(*model.config),
       ops_(*model.ops),
       pool_(*model.pool),
       options_(options),
       projected_(InputOf(options.activations)),
-      streams_(StreamShape(config_, options), options.chunk, ops_, pool_) {
-  if (!config_.engram.enabled() || !options.engram) return;
-  engram_.emplace(*model_.hasher, *model_.store, options.chunk);
-}
+      streams_(StreamShape(config_, options), ops_, pool_) {}
 
 Forward::~Forward() = default;
 
+Result<std::unique_ptr<Forward>> Forward::Create(
+    const ForwardModel& model, const SessionOptions& options) {
+  std::unique_ptr<Forward> forward(new Forward(model, options));
+  const Status status = forward->Allocate();
+  if (status.ok()) return forward;
+  return Status(status.code(),
+                "scratch for passes of " + std::to_string(options.chunk) +
+                    " tokens: " + status.message() + "; use a smaller chunk");
+}
+
+Status Forward::Allocate() {
+  Device& device = *model_.device;
+  ECPHORY_RETURN_IF_ERROR(ForwardScratch::Allocate(config_, options_, device));
+  ECPHORY_RETURN_IF_ERROR(streams_.Allocate(options_.chunk, device));
+  ECPHORY_ASSIGN_OR_RETURN(queue_, device.NewQueue());
+  if (!config_.engram.enabled() || !options_.engram) return {};
+  ECPHORY_ASSIGN_OR_RETURN(engram_,
+                           EngramFetch::Create(*model_.hasher, *model_.store,
+                                               options_.chunk, device));
+  return {};
+}
+
+// --- The device -------------------------------------------------------------
+
+// Whatever happens, nothing of the chunk is under way any more afterwards: the
+// host may write its inputs again.
+Status Forward::RunOnDevice() {
+  const Queue::Scope scope(*queue_);
+  WriteInputs();
+  Result<bool> replayed = ReplayStep();
+  Status status = replayed.status();
+  if (replayed.ok() && !*replayed) {
+    SendInputs();
+    status = RunLayers();
+  }
+  if (status.ok() && IsStep()) RecordNextStep();
+  const Status finished = queue_->Finish();
+  return status.ok() ? finished : status;
+}
+
+void Forward::WriteInputs() {
+  std::copy(chunk_->tokens.begin(), chunk_->tokens.end(), ids_.host());
+  std::copy(chunk_->image.begin(), chunk_->image.end(), image_.host());
+  for (size_t t = 0; t < tokens(); ++t) {
+    positions_.host()[t] = static_cast<int64_t>(state_->position + t);
+  }
+  int64_t* group = group_positions_.host();
+  for (const SourceCache& source : state_->sources) {
+    const uint64_t first = state_->position / source.ratio;
+    for (size_t g = 0; g < options_.chunk; ++g) {
+      *group++ = static_cast<int64_t>((first + g) * source.ratio);
+    }
+  }
+}
+
+void Forward::SendInputs() {
+  ids_.Send(*queue_, tokens());
+  image_.Send(*queue_, tokens());
+  positions_.Send(*queue_, tokens());
+  group_positions_.Send(*queue_, group_positions_.size());
+}
+
 // --- Engram -----------------------------------------------------------------
+
+// kv[rows, (H + 1) * D]; stored values are bf16 in both activation modes.
+void Forward::ProjectRows(const EngramWeights& w, const EngramFetch::Rows& rows,
+                          float* kv) {
+  ops_.widen_bf16({.bits = rows.values,
+                   .count = rows.tokens * w.wkv.cols,
+                   .x = engram_rows_.data()},
+                  pool_);
+  Project(w.wkv, engram_rows_.data(), rows.tokens, kv, MatmulInput::kBF16);
+}
 
 // This chunk's rows, then those of the next: they are served in this order.
 Status Forward::BeginEngram() {
@@ -83,8 +150,10 @@ void Forward::CancelPrefetch() {
   if (engram_) engram_->Cancel();
 }
 
-SessionStats Forward::engram_stats() const {
-  return engram_ ? engram_->stats() : SessionStats();
+SessionStats Forward::stats() const {
+  SessionStats stats = engram_ ? engram_->stats() : SessionStats();
+  stats.replayed_steps = replayed_steps_;
+  return stats;
 }
 
 // --- Mixture of experts -----------------------------------------------------
@@ -96,29 +165,32 @@ void Forward::Route(const MoeWeights& w, const float* x) {
                .tokens = tokens(),
                .input = projected_},
               pool_);
-  ops_.router({.logits = router_logits_.data(),
-               .bias = w.bias.data(),
-               .bias_image = w.bias_image.data(),
-               .image_mask = chunk_->image.data(),
-               .tokens = tokens(),
-               .experts = config_.n_experts,
-               .topk = config_.n_experts_per_token,
-               .score = config_.router_score,
-               .gate_temp = config_.gate_temp,
-               .normalize = config_.norm_topk_prob,
-               .scale = config_.routed_scaling_factor,
-               .ids = expert_ids_.data(),
-               .weights = expert_weights_.data()},
-              pool_);
+  ops_.router(
+      {.logits = router_logits_.data(),
+       .bias = w.bias.data(),
+       .bias_image = (w.bias_image.empty() ? w.bias : w.bias_image).data(),
+       .image_mask = image_.data(),
+       .tokens = tokens(),
+       .experts = config_.n_experts,
+       .topk = config_.n_experts_per_token,
+       .score = config_.router_score,
+       .gate_temp = config_.gate_temp,
+       .normalize = config_.norm_topk_prob,
+       .scale = config_.routed_scaling_factor,
+       .ids = expert_ids_.data(),
+       .weights = expert_weights_.data()},
+      pool_);
 }
 
-void Forward::RunExperts(std::span<const Expert> experts, const int32_t* ids,
-                         const float* weights, size_t topk, const float* x,
-                         bool accumulate, float* y) {
+void Forward::RunExperts(std::span<const Expert> experts,
+                         const DeviceArray<Expert>& device_experts,
+                         const int32_t* ids, const float* weights, size_t topk,
+                         const float* x, bool accumulate, float* y) {
   ops_.experts({.x = x,
                 .tokens = tokens(),
                 .dim = config_.hidden_size,
                 .experts = experts.data(),
+                .device_experts = device_experts.data(),
                 .n_experts = experts.size(),
                 .inner = experts[0].w1.rows,
                 .ids = ids,
@@ -139,7 +211,10 @@ Status Forward::EmitLogits() {
   const bool all = chunk_->logits == LogitsWanted::kAll;
   const size_t vocab = config_.vocab_size, dim = config_.hidden_size;
   const size_t batch = all ? std::min(tokens(), kLogitBatch) : 1;
-  if (logits_.size() < batch * vocab) logits_.resize(batch * vocab);
+  if (logits_.size() < batch * vocab) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        logits_, MirroredArray<float>::Allocate(*model_.device, batch * vocab));
+  }
   size_t count = 0;
   for (size_t first = all ? 0 : tokens() - 1; first < tokens();
        first += count) {
@@ -151,11 +226,13 @@ Status Forward::EmitLogits() {
                  .input = projected_},
                 pool_);
     if (all && chunk_->on_logits) {
+      ECPHORY_ASSIGN_OR_RETURN(const float* const logits,
+                               logits_.Receive(*queue_, 0, count * vocab));
       ECPHORY_RETURN_IF_ERROR(
-          chunk_->on_logits(first, count, {logits_.data(), count * vocab}));
+          chunk_->on_logits(first, count, {logits, count * vocab}));
     }
   }
-  last_logits_ = logits_.data() + (count - 1) * vocab;
+  last_logits_ = logits_.Fetch(*queue_, (count - 1) * vocab, vocab);
   return Status::Ok();
 }
 
@@ -186,31 +263,32 @@ void Forward::Project(const Matrix& weight, const float* x, size_t rows,
   Round(y, rows * weight.rows);
 }
 
-void Forward::Norm(const std::vector<float>& weight, float* x, size_t rows) {
+void Forward::Norm(const DeviceArray<float>& weight, const float* x,
+                   size_t rows, float* y) {
   ops_.rms_norm({.x = x,
                  .weight = weight.data(),
-                 .y = x,
+                 .y = y,
                  .rows = rows,
                  .dim = weight.size(),
                  .eps = config_.rms_norm_eps},
                 pool_);
-  Round(x, rows * weight.size());
+  Round(y, rows * weight.size());
 }
 
 // Layers with a compressed branch rotate everything with the compressed rope.
 void Forward::Rope(uint32_t layer, float* x, size_t rows, size_t heads,
                    size_t dim, const int64_t* positions, bool inverse) {
   const bool compressed = config_.compress_ratios[layer] > 0;
-  ops_.rope({.x = x,
-             .positions = positions,
-             .inv_freq = compressed ? model_.inv_freq_compress.data()
-                                    : model_.inv_freq.data(),
-             .tokens = rows,
-             .heads = heads,
-             .dim = dim,
-             .rope_dim = config_.rope_dim,
-             .inverse = inverse},
-            pool_);
+  ops_.rope(
+      {.x = x,
+       .positions = positions,
+       .inv_freq = compressed ? model_.inv_freq_compress : model_.inv_freq,
+       .tokens = rows,
+       .heads = heads,
+       .dim = dim,
+       .rope_dim = config_.rope_dim,
+       .inverse = inverse},
+      pool_);
   Round(x, rows * heads * dim);
 }
 

@@ -1,31 +1,36 @@
 #include "model/hyper_connections.h"
 
-#include <algorithm>
+#include <vector>
 
 namespace ecphory {
 
-HyperConnections::HyperConnections(const Shape& shape, size_t max_tokens,
-                                   const Ops& ops, ThreadPool& pool)
-    : shape_(shape),
-      ops_(ops),
-      pool_(pool),
-      h_(max_tokens * shape.streams * shape.dim),
-      pre_(max_tokens * shape.streams),
-      post_(max_tokens * shape.streams),
-      comb_(max_tokens * shape.streams * shape.streams),
-      x_(max_tokens * shape.dim),
-      y_(max_tokens * shape.dim) {}
+Status HyperConnections::Allocate(size_t max_tokens, Device& device) {
+  const size_t streams = shape_.streams;
+  const auto allocate = [&](DeviceArray<float>* array, size_t a_token) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        *array, DeviceArray<float>::Allocate(device, max_tokens * a_token));
+    return Status();
+  };
+  ECPHORY_RETURN_IF_ERROR(allocate(&h_, streams * shape_.dim));
+  ECPHORY_RETURN_IF_ERROR(allocate(&pre_, streams));
+  ECPHORY_RETURN_IF_ERROR(allocate(&post_, streams));
+  ECPHORY_RETURN_IF_ERROR(allocate(&comb_, streams * streams));
+  ECPHORY_RETURN_IF_ERROR(allocate(&x_, shape_.dim));
+  ECPHORY_RETURN_IF_ERROR(allocate(&y_, shape_.dim));
+  std::vector<float> first(max_tokens * streams);
+  for (size_t t = 0; t < max_tokens; ++t) first[t * streams] = 1;
+  ECPHORY_ASSIGN_OR_RETURN(first_, DeviceArray<float>::Of(device, first));
+  return {};
+}
 
 void HyperConnections::Begin(size_t tokens) {
   tokens_ = tokens;
+  first_site_ = true;
   expand_pending_ = false;
-  std::fill_n(pre_.begin(), tokens * shape_.streams, 0.0f);
-  for (size_t t = 0; t < tokens; ++t) pre_[t * shape_.streams] = 1.0f;
 }
 
 void HyperConnections::Site(const HyperConnectionWeights& weights,
-                            const std::vector<float>& norm,
-                            const Sublayer& sublayer) {
+                            const float* norm, const Sublayer& sublayer) {
   Split(weights, norm);
   sublayer(x_.data(), y_.data());
   expand_pending_ = true;
@@ -48,7 +53,7 @@ float* HyperConnections::streams() {
 }
 
 const float* HyperConnections::Read(const HyperConnectionWeights& weights,
-                                    const std::vector<float>& norm) {
+                                    const float* norm) {
   Split(weights, norm);
   return x_.data();
 }
@@ -81,8 +86,9 @@ const float* HyperConnections::Final(const Head& head) {
 }
 
 void HyperConnections::Split(const HyperConnectionWeights& weights,
-                             const std::vector<float>& norm) {
+                             const float* norm) {
   const bool single_pass = shape_.mode == HyperConnectionMode::kSinglePass;
+  const float* const last_pre = first_site_ ? first_.data() : pre_.data();
   ops_.hc_split({.y = expand_pending_ ? y_.data() : nullptr,
                  .last_post = post_.data(),
                  .last_comb = comb_.data(),
@@ -98,13 +104,14 @@ void HyperConnections::Split(const HyperConnectionWeights& weights,
                  .sinkhorn_iters = shape_.sinkhorn_iters,
                  .sigmoid = shape_.sigmoid,
                  .round_bf16 = shape_.round_bf16,
-                 .collapse_pre = single_pass ? pre_.data() : nullptr,
-                 .norm_weight = norm.data(),
+                 .collapse_pre = single_pass ? last_pre : nullptr,
+                 .norm_weight = norm,
                  .pre = pre_.data(),
                  .post = post_.data(),
                  .comb = comb_.data(),
                  .x = x_.data()},
                 pool_);
+  first_site_ = false;
   expand_pending_ = false;
 }
 

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <functional>
-#include <vector>
 
 #include "ecphory/config.h"
 #include "model/weights.h"
+#include "ops/device_array.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -41,16 +41,19 @@ class HyperConnections {
     const float* base = nullptr;   // [H]
   };
 
-  HyperConnections(const Shape& shape, size_t max_tokens, const Ops& ops,
-                   ThreadPool& pool);
+  HyperConnections(const Shape& shape, const Ops& ops, ThreadPool& pool)
+      : shape_(shape), ops_(ops), pool_(pool) {}
+  // Once, before all else. kResourceExhausted when there is not so much memory.
+  Status Allocate(size_t max_tokens, Device& device);
   // Of the buffers for one token: H streams, their coefficients, x and y.
   static constexpr uint64_t TokenBytes(uint64_t streams, uint64_t dim) {
-    return sizeof(float) * ((streams + 2) * dim + (2 + streams) * streams);
+    return sizeof(float) * ((streams + 2) * dim + (3 + streams) * streams);
   }
 
   // [T, H, D] after all sites that have run; writable until the next Site().
   float* streams();
-  const float* pre() const { return pre_.data(); }  // of the last site
+  // Of the last site.
+  const float* pre() const { return pre_.data(); }
   const float* post() const { return post_.data(); }
   const float* comb() const { return comb_.data(); }
 
@@ -60,33 +63,33 @@ class HyperConnections {
   // Runs one site. `sublayer` fills y[T, D] from x[T, D], which is normed with
   // `norm` [D].
   using Sublayer = std::function<void(const float* x, float* y)>;
-  void Site(const HyperConnectionWeights& weights,
-            const std::vector<float>& norm, const Sublayer& sublayer);
+  void Site(const HyperConnectionWeights& weights, const float* norm,
+            const Sublayer& sublayer);
 
   // What the site's sublayer would read, x[T, D]. Nothing is written back: the
   // chunk ends with it.
-  const float* Read(const HyperConnectionWeights& weights,
-                    const std::vector<float>& norm);
+  const float* Read(const HyperConnectionWeights& weights, const float* norm);
 
   // The vector the output norm reads, [T, D]: collapsed with the last site's
   // pre (single pass) or with the head's own mix (per site).
   const float* Final(const Head& head);
 
  private:
-  void Split(const HyperConnectionWeights& weights,
-             const std::vector<float>& norm);
+  void Split(const HyperConnectionWeights& weights, const float* norm);
 
   Shape shape_;
   const Ops& ops_;
   ThreadPool& pool_;
   size_t tokens_ = 0;
+  bool first_site_ = true;       // has not run
   bool expand_pending_ = false;  // of y_, with post_ and comb_
-  std::vector<float> h_;         // [T, H, D]
-  std::vector<float> pre_;       // [T, H] of the last site, like the next two
-  std::vector<float> post_;      // [T, H]
-  std::vector<float> comb_;      // [T, H, H]
-  std::vector<float> x_;         // [T, D]
-  std::vector<float> y_;         // [T, D]
+  DeviceArray<float> h_;         // [T, H, D]
+  DeviceArray<float> first_;     // [T, H] what the first site reads by
+  DeviceArray<float> pre_;       // [T, H] of the last site, like the next two
+  DeviceArray<float> post_;      // [T, H]
+  DeviceArray<float> comb_;      // [T, H, H]
+  DeviceArray<float> x_;         // [T, D]
+  DeviceArray<float> y_;         // [T, D]
 };
 
 }  // namespace ecphory

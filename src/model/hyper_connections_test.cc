@@ -47,8 +47,9 @@ class HyperConnectionsTest
   void Bind(Site& site) {
     const size_t rows = (2 + H()) * H();
     site.weights.fn = View(site.fn, rows, H() * kDim);
-    site.weights.base = site.base;
-    site.weights.scale = {0.7f, 1.1f, 0.9f};
+    site.weights.base = DeviceArray<float>::Of(HostDevice(), site.base).value();
+    const std::vector<float> scale = {0.7f, 1.1f, 0.9f};
+    site.weights.scale = DeviceArray<float>::Of(HostDevice(), scale).value();
   }
 
   std::mt19937 rng_{7};
@@ -77,17 +78,18 @@ struct Naive {
       for (size_t i = 0; i < n; ++i) m[r] += site.fn[r * n + i] * h[i];
       m[r] /= std::sqrt(mean + eps);
     }
-    const auto& w = site.weights;
+    const float* const scale = site.weights.scale.data();
+    const float* const base = site.weights.base.data();
     pre.assign(H, 0);
     post.assign(H, 0);
     comb.assign(H, std::vector<double>(H));
     for (size_t s = 0; s < H; ++s) {
-      pre[s] = Sigmoid(m[s] * w.scale[0] + w.base[s]) + hc_eps;
-      post[s] = 2 * Sigmoid(m[H + s] * w.scale[1] + w.base[H + s]);
+      pre[s] = Sigmoid(m[s] * scale[0] + base[s]) + hc_eps;
+      post[s] = 2 * Sigmoid(m[H + s] * scale[1] + base[H + s]);
       double sum = 0;
       for (size_t k = 0; k < H; ++k) {
         const size_t at = 2 * H + s * H + k;
-        comb[s][k] = std::exp(m[at] * w.scale[2] + w.base[at]);
+        comb[s][k] = std::exp(m[at] * scale[2] + base[at]);
         sum += comb[s][k];
       }
       for (size_t k = 0; k < H; ++k) comb[s][k] = comb[s][k] / sum + hc_eps;
@@ -146,11 +148,12 @@ TEST_P(HyperConnectionsTest, TwoSitesAndFinalMatchTheSpecification) {
                             .hc_eps = hc_eps,
                             .sinkhorn_iters = iters,
                             .mode = mode()},
-                           kTokens, CpuOps(), pool);
+                           CpuOps(), pool);
+  ASSERT_TRUE(streams.Allocate(kTokens, HostDevice()).ok());
   streams.Begin(kTokens);
   std::copy(start.begin(), start.end(), streams.streams());
-  streams.Site(a.weights, norm, Triple);
-  streams.Site(b.weights, norm, Triple);
+  streams.Site(a.weights, norm.data(), Triple);
+  streams.Site(b.weights, norm.data(), Triple);
   const float* collapsed = streams.Final(
       {View(head_fn, H(), H() * kDim), &head_scale, head_base.data()});
 
@@ -214,12 +217,13 @@ TEST_P(HyperConnectionsTest, TheExpandMayBeAskedForAtAnyTime) {
                                 .sinkhorn_iters = 5,
                                 .mode = mode(),
                                 .round_bf16 = round},
-                               kTokens, *ops, pool);
+                               *ops, pool);
+      ASSERT_TRUE(streams.Allocate(kTokens, HostDevice()).ok());
       const auto run = [&](unsigned looks) {  // bit i: after site i
         streams.Begin(kTokens);
         std::copy(start.begin(), start.end(), streams.streams());
         for (unsigned i = 0; i < 3; ++i) {
-          streams.Site(sites[i].weights, norm, Triple);
+          streams.Site(sites[i].weights, norm.data(), Triple);
           if (looks >> i & 1) streams.streams();
         }
         const float* h = streams.streams();
@@ -247,10 +251,11 @@ TEST_P(HyperConnectionsTest, BeginDropsAPendingExpand) {
                             .hc_eps = 1e-6f,
                             .sinkhorn_iters = 2,
                             .mode = mode()},
-                           kTokens, CpuOps(), pool);
+                           CpuOps(), pool);
+  ASSERT_TRUE(streams.Allocate(kTokens, HostDevice()).ok());
   streams.Begin(kTokens);
   std::copy(start.begin(), start.end(), streams.streams());
-  streams.Site(site.weights, norm, Triple);
+  streams.Site(site.weights, norm.data(), Triple);
   streams.Begin(kTokens);
   std::copy(start.begin(), start.end(), streams.streams());
   const float* h = streams.streams();

@@ -71,8 +71,24 @@ void AddIndexer(const ModelConfig& c, const SessionOptions& options,
   }
 }
 
-ScratchShape ShapeOf(const ModelConfig& c, const SessionOptions& options,
-                     const PlannedModel& model) {
+// Ids, image marks and the last logits of a sequence.
+uint64_t SequenceBytes(const ModelConfig& c, uint32_t context) {
+  return uint64_t{context} * (sizeof(int32_t) + sizeof(uint8_t)) +
+         sizeof(float) * uint64_t{c.vocab_size};
+}
+
+// The way back from a prompt that skips layers (SequenceState::Checkpoint),
+// which a session can have behind it at most when such a prompt begins.
+uint64_t PrefillCopyBytes(const ModelConfig& c, const SessionOptions& options) {
+  const uint64_t shortest = ShortestSkipping(c, options);
+  if (shortest == 0 || shortest >= options.context) return 0;
+  return SequenceState::CheckpointBytes(c, options, options.context - shortest);
+}
+
+}  // namespace
+
+ScratchShape ScratchShapeOf(const ModelConfig& c, const SessionOptions& options,
+                            const PlannedModel& model) {
   ScratchShape shape{.threads = model.threads,
                      .tokens = options.chunk,
                      .dim = c.hidden_size,
@@ -94,22 +110,6 @@ ScratchShape ShapeOf(const ModelConfig& c, const SessionOptions& options,
   if (!c.kv_source_layer_ids.empty()) AddIndexer(c, options, &shape);
   return shape;
 }
-
-// Ids, image marks and the last logits of a sequence.
-uint64_t SequenceBytes(const ModelConfig& c, uint32_t context) {
-  return uint64_t{context} * (sizeof(int32_t) + sizeof(uint8_t)) +
-         sizeof(float) * uint64_t{c.vocab_size};
-}
-
-// The way back from a prompt that skips layers (SequenceState::Checkpoint),
-// which a session can have behind it at most when such a prompt begins.
-uint64_t PrefillCopyBytes(const ModelConfig& c, const SessionOptions& options) {
-  const uint64_t shortest = ShortestSkipping(c, options);
-  if (shortest == 0 || shortest >= options.context) return 0;
-  return SequenceState::CheckpointBytes(c, options, options.context - shortest);
-}
-
-}  // namespace
 
 double StateBytesPerToken(const ModelConfig& c) {
   double bytes = 0;
@@ -141,12 +141,15 @@ uint64_t StateBytes(const ModelConfig& c, uint32_t context, uint32_t chunk,
   return bytes;
 }
 
-uint64_t ScratchBytes(const ModelConfig& c, const SessionOptions& options) {
+uint64_t DeviceScratchBytes(const ModelConfig& c,
+                            const SessionOptions& options) {
   return ForwardScratch::Bytes(c, options) +
-         HyperConnections::TokenBytes(c.hc_mult, c.hidden_size) *
-             options.chunk +
-         sizeof(Forward) + EngramBytes(c, options) +
-         SequenceBytes(c, options.context);
+         HyperConnections::TokenBytes(c.hc_mult, c.hidden_size) * options.chunk;
+}
+
+uint64_t ScratchBytes(const ModelConfig& c, const SessionOptions& options) {
+  return DeviceScratchBytes(c, options) + sizeof(Forward) +
+         EngramBytes(c, options) + SequenceBytes(c, options.context);
 }
 
 MemoryPlan PlanMemory(const ModelConfig& c, const SessionOptions& asked,
@@ -171,9 +174,21 @@ MemoryPlan PlanMemory(const ModelConfig& c, const SessionOptions& asked,
   plan.scratch = ScratchBytes(c, options);
   plan.prefill_copy = PrefillCopyBytes(c, options);
   if (model.keeps_scratch) {
-    plan.operators = CpuScratchBytes(ShapeOf(c, options, model));
+    plan.operators = CpuScratchBytes(ScratchShapeOf(c, options, model));
   }
   return plan;
+}
+
+void LeaveToDevice(const ModelConfig& c, SessionOptions options,
+                   MemoryPlan* plan) {
+  options.context = plan->context;
+  options.chunk = plan->chunk;
+  plan->mapped_weights = plan->copied_weights = 0;
+  plan->resident_weights = uint64_t{c.n_layers} * c.n_experts * sizeof(Expert);
+  plan->state_fixed = c.engram.enabled() ? sizeof(engram::History) : 0;
+  plan->state_context = plan->state_fixed;
+  plan->scratch -= std::min(plan->scratch, DeviceScratchBytes(c, options));
+  plan->operators = 0;
 }
 
 Status CheckFits(const std::string& what, uint64_t bytes,

@@ -29,10 +29,25 @@ uint64_t StateBytes(const ModelConfig& config, uint32_t context, uint32_t chunk,
 // beside its caches.
 uint64_t ScratchBytes(const ModelConfig& config, const SessionOptions& options);
 
+// Of that, what operators reach: where there is another device than the host,
+// it lies there.
+uint64_t DeviceScratchBytes(const ModelConfig& config,
+                            const SessionOptions& options);
+
+// What the operators' own working memory depends on.
+ScratchShape ScratchShapeOf(const ModelConfig& config,
+                            const SessionOptions& options,
+                            const PlannedModel& model);
+
 // What a session of such a model takes, what operators keep included; the
 // weights' fields stay 0. Context 0 means the session's default.
 MemoryPlan PlanMemory(const ModelConfig& config, const SessionOptions& options,
                       const PlannedModel& model);
+
+// Takes out what lies in the memory of another device than the host, weights
+// included (ecphory/device_plan.h plans it).
+void LeaveToDevice(const ModelConfig& config, SessionOptions options,
+                   MemoryPlan* plan);
 
 // kResourceExhausted unless the process can get so many bytes: "WHAT of N bytes
 // ..., M are to be had; ADVICE". Where that is not known everything fits.

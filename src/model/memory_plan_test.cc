@@ -45,7 +45,8 @@ TEST(MemoryPlan, IsWhatASessionAllocates) {
   SessionOptions options;
   options.context = 5001;  // an odd length leaves half a group
   options.chunk = 64;
-  const Result<SequenceState> state = SequenceState::Create(c, options);
+  const Result<SequenceState> state =
+      SequenceState::Create(c, options, HostDevice());
   ASSERT_TRUE(state.ok()) << state.status().ToString();
   EXPECT_EQ(StateBytes(c, 5001, 64), state->bytes() + sizeof(engram::History));
 }

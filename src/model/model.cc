@@ -40,11 +40,9 @@ Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
 }
 
 Status StartBackend(const ModelOptions& options, Model::Impl* impl) {
-  ECPHORY_ASSIGN_OR_RETURN(impl->forward.ops, FindOps(options.backend.c_str()));
-  impl->backend = impl->forward.ops->name;
-  if (impl->forward.ops == &CpuOps()) {
-    impl->backend += std::string(" (") + CpuTargetName() + ")";
-  }
+  ECPHORY_ASSIGN_OR_RETURN(impl->device, OpenDevice(options.backend));
+  impl->forward.device = impl->device.get();
+  impl->forward.ops = &impl->device->ops();
   ECPHORY_ASSIGN_OR_RETURN(impl->threads, ChooseThreads(options));
   ECPHORY_ASSIGN_OR_RETURN(impl->pool, StartThreads(impl->threads));
   return Status::Ok();
@@ -70,6 +68,7 @@ Status ReadHeaders(const std::string& path, const ModelOptions& options,
 Status ReadWeights(const ModelOptions& options, Model::Impl* impl) {
   WeightLoading loading;
   loading.pool = impl->pool.get();
+  loading.device = impl->device.get();
   loading.progress = options.on_load;
   loading.copy = options.weights == "copy";
   ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding,
@@ -78,7 +77,7 @@ Status ReadWeights(const ModelOptions& options, Model::Impl* impl) {
   return Status::Ok();
 }
 
-void PlanForward(Model::Impl* impl) {
+Status PlanForward(Model::Impl* impl) {
   const ModelConfig& config = impl->source.config;
   ForwardModel& forward = impl->forward;
   forward.config = &config;
@@ -86,9 +85,19 @@ void PlanForward(Model::Impl* impl) {
   forward.pool = impl->pool.get();
   forward.hasher = impl->hasher ? &*impl->hasher : nullptr;
   forward.store = impl->store.get();
-  forward.inv_freq = RopeInvFreq(config.rope_theta, config.rope_dim);
-  forward.inv_freq_compress =
-      YarnInvFreq(config.compress_rope_theta, config.rope_dim, config.yarn);
+  Device& device = *impl->device;
+  ECPHORY_ASSIGN_OR_RETURN(
+      impl->inv_freq,
+      DeviceArray<float>::Of(device,
+                             RopeInvFreq(config.rope_theta, config.rope_dim)));
+  ECPHORY_ASSIGN_OR_RETURN(
+      impl->inv_freq_compress,
+      DeviceArray<float>::Of(
+          device, YarnInvFreq(config.compress_rope_theta, config.rope_dim,
+                              config.yarn)));
+  forward.inv_freq = impl->inv_freq.data();
+  forward.inv_freq_compress = impl->inv_freq_compress.data();
+  return {};
 }
 
 // Rows of every token of a fresh sequence, [tokens][layers].
@@ -148,7 +157,7 @@ Result<std::shared_ptr<const Model>> Model::Open(const std::string& path,
   ECPHORY_RETURN_IF_ERROR(ReadHeaders(path, options, impl.get()));
   ECPHORY_RETURN_IF_ERROR(OpenEngram(options, impl.get()));
   ECPHORY_RETURN_IF_ERROR(ReadWeights(options, impl.get()));
-  PlanForward(impl.get());
+  ECPHORY_RETURN_IF_ERROR(PlanForward(impl.get()));
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
 
@@ -159,7 +168,7 @@ const Tokenizer* Model::tokenizer() const {
   return impl_->source.tokenizer ? &*impl_->source.tokenizer : nullptr;
 }
 
-const char* Model::backend() const { return impl_->backend.c_str(); }
+const char* Model::backend() const { return impl_->device->name().c_str(); }
 
 uint32_t Model::threads() const {
   return static_cast<uint32_t>(impl_->pool->threads());
@@ -174,6 +183,7 @@ MemoryPlan Model::PlanMemory(const SessionOptions& options) const {
   plan.names = opened.names;
   plan.engram_cache = opened.engram_cache;
   plan.engram_reading = opened.engram_reading;
+  if (!impl_->device->is_host()) LeaveToDevice(config(), options, &plan);
   return plan;
 }
 

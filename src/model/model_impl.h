@@ -16,10 +16,12 @@
 #include "model/planned_model.h"
 #include "model/source.h"
 #include "model/weights.h"
+#include "ops/device_array.h"
 
 namespace ecphory {
 
 struct Model::Impl {
+  std::shared_ptr<Device> device;  // first: the memory below is its
   ModelSource source;
   ModelInfo info;
   Weights weights;
@@ -29,7 +31,7 @@ struct Model::Impl {
   PlannedModel planned;
   ComputeThreads threads;
   std::unique_ptr<ThreadPool> pool;
-  std::string backend;
+  DeviceArray<float> inv_freq, inv_freq_compress;
   ForwardModel forward;  // points into the members above
 };
 

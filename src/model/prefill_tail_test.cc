@@ -25,8 +25,10 @@ std::vector<std::vector<float>> WithTail(const Model& model, Ids tokens,
   SessionOptions options = WithChunk(8);
   options.state_rounding = false;  // a difference is not rounded away
   options.context = static_cast<uint32_t>(tokens.size()) + 1;
-  Forward forward(model.impl().forward, options);
-  auto state = SequenceState::Create(model.config(), options);
+  const auto forward = Forward::Create(model.impl().forward, options);
+  EXPECT_TRUE(forward.ok());
+  auto state =
+      SequenceState::Create(model.config(), options, *model.impl().device);
   EXPECT_TRUE(state.ok());
   const std::vector<uint8_t> image(tokens.size() + 1);
   const size_t begin = tokens.size() - tail;
@@ -38,7 +40,7 @@ std::vector<std::vector<float>> WithTail(const Model& model, Ids tokens,
     chunk.encoder_only = encoder_only;
     chunk.decoder_begin = begin;
     if (encoder_only) chunk.logits = LogitsWanted::kNone;
-    EXPECT_TRUE(forward.Run(chunk, &*state).ok());
+    EXPECT_TRUE((*forward)->Run(chunk, &*state).ok());
   };
   for (size_t first = 0; first < tokens.size();) {
     const size_t end = first < begin ? begin : tokens.size();

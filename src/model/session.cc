@@ -52,11 +52,11 @@ struct Text {
 
 struct Session::Impl {
   Impl(std::shared_ptr<const Model> the_model, const SessionOptions& opts,
-       SequenceState sequence)
+       SequenceState sequence, std::unique_ptr<Forward> the_forward)
       : model(std::move(the_model)),
         options(opts),
         state(std::move(sequence)),
-        forward(model->impl().forward, options) {}
+        forward(std::move(the_forward)) {}
 
   const ModelConfig& config() const { return model->config(); }
 
@@ -73,7 +73,7 @@ struct Session::Impl {
   std::shared_ptr<const Model> model;
   SessionOptions options;
   SequenceState state;
-  Forward forward;
+  std::unique_ptr<Forward> forward;
   // Over the session's life, also truncated ones.
   uint64_t tokens_run = 0;
   uint64_t tokens_skipped = 0;
@@ -86,14 +86,24 @@ Result<std::unique_ptr<Session>> Session::Create(
     std::shared_ptr<const Model> model, const SessionOptions& options) {
   SessionOptions checked = options;
   ECPHORY_RETURN_IF_ERROR(CheckOptions(model->config(), &checked));
+  const ForwardModel& parts = model->impl().forward;
   ECPHORY_RETURN_IF_ERROR(CheckFits(
       "a session of " + std::to_string(checked.context) + " tokens would",
       model->PlanMemory(checked).Session(),
       "ask for a smaller --ctx or --chunk"));
-  ECPHORY_ASSIGN_OR_RETURN(SequenceState state,
-                           SequenceState::Create(model->config(), checked));
-  auto impl =
-      std::make_unique<Impl>(std::move(model), checked, std::move(state));
+  if (checked.activations == Activations::kInt8 &&
+      !parts.device->takes_int8()) {
+    return Unsupported(
+        "activations int8: %s has no such products, expected f32 or bf16",
+        parts.device->name().c_str());
+  }
+  ECPHORY_ASSIGN_OR_RETURN(
+      SequenceState state,
+      SequenceState::Create(model->config(), checked, *parts.device));
+  ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<Forward> forward,
+                           Forward::Create(parts, checked));
+  auto impl = std::make_unique<Impl>(std::move(model), checked,
+                                     std::move(state), std::move(forward));
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
@@ -152,7 +162,7 @@ Status Session::Impl::RunChunk(const Text& text, size_t first,
       return append.on_logits(first + at, rows, logits);
     };
   }
-  ECPHORY_RETURN_IF_ERROR(forward.Run(chunk, &state));
+  ECPHORY_RETURN_IF_ERROR(forward->Run(chunk, &state));
   tokens_run += count;
   if (chunk.encoder_only) tokens_skipped += count;
   return Status::Ok();
@@ -162,7 +172,7 @@ Status Session::Impl::RunChunk(const Text& text, size_t first,
 Status Session::Impl::Run(const Text& text, const AppendOptions& append) {
   for (size_t done = 0; done < text.tokens.size();) {
     if (append.cancel != nullptr && append.cancel->load()) {
-      forward.CancelPrefetch();
+      forward->CancelPrefetch();
       return Cancelled("stopped after %zu of %zu tokens%s", done,
                        text.tokens.size(),
                        done < text.plan.whole
@@ -192,14 +202,14 @@ Status Session::Append(std::span<const int32_t> tokens,
                   .plan = impl.Plan(tokens.size(), options)};
   if (!text.plan.skips()) return impl.Run(text, options);
 
-  SequenceState::Checkpoint before = state.Save();
+  ECPHORY_ASSIGN_OR_RETURN(SequenceState::Checkpoint before, state.Save());
   const Status status = impl.Run(text, options);
   const uint64_t whole = text.position + text.plan.whole;
   if (state.position >= whole) {
     state.ForgetBefore(whole);
   } else if (state.position > text.position) {
-    state.Return(std::move(before));
-    impl.forward.CancelPrefetch();
+    impl.forward->CancelPrefetch();
+    ECPHORY_RETURN_IF_ERROR(state.Return(std::move(before)));
   }
   return status;
 }
@@ -208,8 +218,8 @@ void Session::Prefetch(std::span<const int32_t> tokens) {
   const std::span<const int32_t> chunk =
       tokens.first(std::min<size_t>(tokens.size(), impl_->options.chunk));
   if (chunk.empty()) return;
-  impl_->forward.Prefetch(chunk, ImagePositions(impl_->config(), chunk, {}),
-                          impl_->state);
+  impl_->forward->Prefetch(chunk, ImagePositions(impl_->config(), chunk, {}),
+                           impl_->state);
 }
 
 std::span<const float> Session::logits() const { return impl_->state.logits; }
@@ -221,6 +231,7 @@ SessionStats& SessionStats::operator-=(const SessionStats& earlier) {
   tokens -= earlier.tokens;
   skipped_tokens -= earlier.skipped_tokens;
   skipped_layer_passes -= earlier.skipped_layer_passes;
+  replayed_steps -= earlier.replayed_steps;
   engram_rows -= earlier.engram_rows;
   engram_rows_read -= earlier.engram_rows_read;
   engram_cache_hits -= earlier.engram_cache_hits;
@@ -233,7 +244,7 @@ SessionStats& SessionStats::operator-=(const SessionStats& earlier) {
 }
 
 SessionStats Session::stats() const {
-  SessionStats stats = impl_->forward.engram_stats();
+  SessionStats stats = impl_->forward->stats();
   stats.tokens = impl_->tokens_run;
   stats.skipped_tokens = impl_->tokens_skipped;
   const int source = LastKvSource(impl_->config());
@@ -265,7 +276,7 @@ Status Session::Truncate(uint64_t position) {
         "over at 0)",
         Ull(position), Ull(earliest));
   }
-  impl_->forward.CancelPrefetch();
+  impl_->forward->CancelPrefetch();
   state.TruncateTo(position);
   return impl_->RebuildHistory();
 }
@@ -294,7 +305,7 @@ Result<std::vector<uint8_t>> Session::Snapshot() const {
 Status Session::Restore(std::span<const uint8_t> snapshot) {
   ECPHORY_RETURN_IF_ERROR(
       DecodeSnapshot(impl_->config(), snapshot, &impl_->state));
-  impl_->forward.CancelPrefetch();
+  impl_->forward->CancelPrefetch();
   return impl_->RebuildHistory();
 }
 

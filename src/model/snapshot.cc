@@ -33,6 +33,11 @@ class Writer {
     const auto* bytes = static_cast<const uint8_t*>(data);
     bytes_.insert(bytes_.end(), bytes, bytes + size);
   }
+  // Room for so many bytes, to be written before the next call.
+  uint8_t* Add(uint64_t size) {
+    bytes_.resize(bytes_.size() + size);
+    return bytes_.data() + (bytes_.size() - size);
+  }
   std::vector<uint8_t>& bytes() { return bytes_; }
 
  private:
@@ -40,16 +45,10 @@ class Writer {
 };
 
 // Rows [end - count, end) of a ring, oldest first.
-template <typename Visit>
-void ForRows(uint64_t end, uint64_t count, uint64_t capacity,
-             const Visit& visit) {
-  for (uint64_t p = end - count; p < end; ++p) visit(p % capacity);
-}
-
-void PutRows(Writer& out, const RowCache& cache, uint64_t end, uint64_t count) {
-  if (cache.capacity == 0) return;
-  ForRows(end, count, cache.capacity,
-          [&](uint64_t row) { out.Put(cache.row(row), cache.row_bytes); });
+Status PutRows(Writer& out, const RowCache& cache, uint64_t end,
+               uint64_t count) {
+  if (cache.capacity == 0) return {};
+  return cache.Read(end - count, count, out.Add(count * cache.row_bytes));
 }
 
 // Rows of `cache` (a ring) that are still there, up to the position.
@@ -115,12 +114,10 @@ class Reader {
 
 // Reads `count` ring rows that end before `end`; a smaller ring keeps the
 // newest.
-void TakeRows(Reader& in, RowCache* cache, uint64_t end, uint64_t count) {
-  for (uint64_t p = end - count; p < end; ++p) {
-    const uint8_t* row = in.Take(cache->row_bytes);
-    if (end - p > cache->capacity) continue;
-    std::memcpy(cache->row(p % cache->capacity), row, cache->row_bytes);
-  }
+Status TakeRows(Reader& in, RowCache* cache, uint64_t end, uint64_t count) {
+  const uint64_t kept = std::min(count, cache->capacity);
+  in.Take((count - kept) * cache->row_bytes);
+  return cache->Write(end - kept, kept, in.Take(kept * cache->row_bytes));
 }
 
 Status CheckHeader(const ModelConfig& config, const SequenceState& state,
@@ -222,8 +219,8 @@ uint64_t StateFingerprint(const ModelConfig& config,
   return XXH64(facts.data(), facts.size() * sizeof(uint64_t), kVersion);
 }
 
-std::vector<uint8_t> EncodeSnapshot(const ModelConfig& config,
-                                    const SequenceState& state) {
+Result<std::vector<uint8_t>> EncodeSnapshot(const ModelConfig& config,
+                                            const SequenceState& state) {
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.version = kVersion;
@@ -241,14 +238,17 @@ std::vector<uint8_t> EncodeSnapshot(const ModelConfig& config,
   out.Put(state.tokens.data(), state.tokens.size() * sizeof(int32_t));
   out.Put(state.image.data(), state.image.size());
   for (const RowCache& window : state.windows) {
-    PutRows(out, window, state.position, header.window_rows);
+    ECPHORY_RETURN_IF_ERROR(
+        PutRows(out, window, state.position, header.window_rows));
   }
   for (const SourceCache& source : state.sources) {
     const uint64_t groups = state.position / source.ratio;
-    PutRows(out, source.latents, groups, groups);
-    PutRows(out, source.index_keys, groups, groups);
-    PutRows(out, source.open_kv, state.position, header.open_rows);
-    PutRows(out, source.open_gate, state.position, header.open_rows);
+    ECPHORY_RETURN_IF_ERROR(PutRows(out, source.latents, groups, groups));
+    ECPHORY_RETURN_IF_ERROR(PutRows(out, source.index_keys, groups, groups));
+    for (const RowCache* ring : {&source.open_kv, &source.open_gate}) {
+      ECPHORY_RETURN_IF_ERROR(
+          PutRows(out, *ring, state.position, header.open_rows));
+    }
   }
   out.Put(state.logits.data(), state.logits.size() * sizeof(float));
   const uint64_t checksum = XXH64(out.bytes().data(), out.bytes().size(), 0);
@@ -269,15 +269,18 @@ Status DecodeSnapshot(const ModelConfig& config,
   state->tokens = std::move(tokens);
   state->image = in.TakeVector<uint8_t>(header.position);
   for (RowCache& window : state->windows) {
-    TakeRows(in, &window, header.position, header.window_rows);
+    ECPHORY_RETURN_IF_ERROR(
+        TakeRows(in, &window, header.position, header.window_rows));
   }
   for (SourceCache& source : state->sources) {
     const uint64_t groups = header.position / source.ratio;
-    TakeRows(in, &source.latents, groups, groups);
-    TakeRows(in, &source.index_keys, groups, groups);
+    ECPHORY_RETURN_IF_ERROR(TakeRows(in, &source.latents, groups, groups));
+    ECPHORY_RETURN_IF_ERROR(TakeRows(in, &source.index_keys, groups, groups));
     if (source.ratio == 1) continue;
-    TakeRows(in, &source.open_kv, header.position, header.open_rows);
-    TakeRows(in, &source.open_gate, header.position, header.open_rows);
+    for (RowCache* ring : {&source.open_kv, &source.open_gate}) {
+      ECPHORY_RETURN_IF_ERROR(
+          TakeRows(in, ring, header.position, header.open_rows));
+    }
   }
   state->logits =
       in.TakeVector<float>(header.has_logits != 0 ? config.vocab_size : 0);

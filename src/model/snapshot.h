@@ -15,12 +15,14 @@ namespace ecphory {
 uint64_t StateFingerprint(const ModelConfig& config,
                           const SequenceState& state);
 
-std::vector<uint8_t> EncodeSnapshot(const ModelConfig& config,
-                                    const SequenceState& state);
+// Fails only where the device that holds the rows does.
+Result<std::vector<uint8_t>> EncodeSnapshot(const ModelConfig& config,
+                                            const SequenceState& state);
 
 // Replaces `state` (made by SequenceState::Create for the same config) by the
 // snapshot's; the n-gram history is the caller's to rebuild from the tokens.
-// Everything is checked before the first byte of `state` changes. Context and
+// Everything is checked before the first byte of `state` changes, which is
+// broken where the device fails later. Context and
 // chunk may differ from the ones the snapshot was taken with.
 Status DecodeSnapshot(const ModelConfig& config,
                       std::span<const uint8_t> snapshot, SequenceState* state);

@@ -54,7 +54,7 @@ class SlotList {
   }
 
   TensorSlot& AddVector(const std::string& name, std::vector<uint64_t> shape,
-                        std::vector<float>* place) {
+                        DeviceArray<float>* place) {
     TensorSlot& slot = Add(name, TensorRole::kVector, std::move(shape));
     slot.vector = place;
     return slot;

@@ -30,7 +30,7 @@ struct TensorSlot {
   bool optional = false;
 
   // The place to fill, by role; empty until the tensor is bound.
-  std::vector<float>* vector = nullptr;    // kVector
+  DeviceArray<float>* vector = nullptr;    // kVector
   std::vector<Expert>* experts = nullptr;  // kExperts: this projection of each
   Matrix Expert::*expert_part = nullptr;
   Matrix* matrix = nullptr;  // all others

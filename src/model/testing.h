@@ -1,17 +1,21 @@
 // Helpers for tests that run golden models: data, capture, comparison.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ecphory/model.h"
 #include "ecphory/session.h"
 #include "format/tensor_index.h"
 #include "io/file.h"
+#include "ops/device_array.h"
 
 namespace ecphory::testing {
 
@@ -61,6 +65,19 @@ class Capture : public TensorObserver {
              const std::vector<uint64_t>& shape);
   std::map<std::string, Tensor> tensors_;
 };
+
+// All values of an array; fails the test when they cannot be had.
+template <typename T>
+std::vector<T> Values(const DeviceArray<T>& array) {
+  Result<std::vector<T>> values = array.ReadAll();
+  EXPECT_TRUE(values.ok()) << values.status().ToString();
+  return values.ok() ? std::move(values).value() : std::vector<T>();
+}
+
+// "ref", "cpu", and "cuda" where it was built.
+std::vector<const char*> Backends();
+// Why this backend cannot run here; empty where it can.
+std::string Unavailable(const std::string& backend);
 
 // Opens a model or fails the test.
 std::shared_ptr<const Model> OpenOrDie(const std::string& path,

@@ -136,6 +136,17 @@ void Capture::OnU8(uint32_t layer, const std::string& name,
   out.insert(out.end(), values.begin(), values.end());
 }
 
+std::vector<const char*> Backends() {
+  std::vector<const char*> backends = {"ref", "cpu"};
+  if (BuiltWithCuda()) backends.push_back("cuda");
+  return backends;
+}
+
+std::string Unavailable(const std::string& backend) {
+  const auto device = OpenDevice(backend);
+  return device.ok() ? "" : device.status().message();
+}
+
 std::shared_ptr<const Model> OpenOrDie(const std::string& path,
                                        const std::string& backend,
                                        uint32_t threads) {

@@ -8,6 +8,7 @@
 
 #include "io/fault_file.h"
 #include "model/test_models.h"
+#include "model/testing.h"
 
 namespace ecphory {
 namespace {
@@ -55,7 +56,7 @@ TEST(WeightReading, CopiesAreTheMappedBytes) {
         same(a.moe.experts[e].w1, b.moe.experts[e].w1);
         same(a.moe.experts[e].w2, b.moe.experts[e].w2);
       }
-      EXPECT_EQ(a.attn_norm, b.attn_norm);
+      EXPECT_EQ(testing::Values(a.attn_norm), testing::Values(b.attn_norm));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "model/device_weights.h"
 #include "model/stored_tensor.h"
 #include "model/tensor_slots.h"
 #include "model/weight_mapping.h"
@@ -86,8 +87,10 @@ std::vector<TensorPiece> PiecesOf(const std::vector<FoundSlot>& found) {
 
 class Binder {
  public:
-  Binder(const ModelSource& source, const WeightMapping& mapping)
-      : source_(source), mapping_(mapping) {}
+  // `copy`: the device's; null on a host device.
+  Binder(const ModelSource& source, const WeightMapping& mapping,
+         const DeviceWeights* copy, Device& device)
+      : source_(source), mapping_(mapping), copy_(copy), device_(device) {}
 
   Status Bind(const FoundSlot& found) {
     const TensorSlot& slot = found.slot;
@@ -108,18 +111,21 @@ class Binder {
   uint64_t resident_bytes() const { return resident_bytes_; }
 
  private:
-  Status BindVector(const TensorInfo* tensor, std::vector<float>* out) {
+  Status BindVector(const TensorInfo* tensor, DeviceArray<float>* out) {
     if (tensor == nullptr) return {};
-    out->resize(tensor->values());
-    CopyToFloat(tensor->dtype, mapping_.Bytes(*tensor), out->size(),
-                out->data());
-    resident_bytes_ += out->size() * sizeof(float);
+    std::vector<float> values(tensor->values());
+    CopyToFloat(tensor->dtype, mapping_.Bytes(*tensor), values.size(),
+                values.data());
     const auto is_nan = [](float x) { return std::isnan(x); };
-    const auto nan = std::find_if(out->begin(), out->end(), is_nan);
-    if (nan == out->end()) return {};
-    return Corrupt(
-        "%s: value %td is NaN, expected numbers; fetch the file again",
-        TensorLabel(source_, *tensor).c_str(), nan - out->begin());
+    const auto nan = std::find_if(values.begin(), values.end(), is_nan);
+    if (nan != values.end()) {
+      return Corrupt(
+          "%s: value %td is NaN, expected numbers; fetch the file again",
+          TensorLabel(source_, *tensor).c_str(), nan - values.begin());
+    }
+    resident_bytes_ += values.size() * sizeof(float);
+    ECPHORY_ASSIGN_OR_RETURN(*out, DeviceArray<float>::Of(device_, values));
+    return {};
   }
 
   Status BindMatrix(const StoredMatrix& stored, Matrix* out) {
@@ -127,9 +133,16 @@ class Binder {
     out->rows = stored.rows;
     out->cols = stored.cols;
     out->data = mapping_.Bytes(*stored.data) + stored.data_offset;
-    if (stored.scales == nullptr) return CheckBlocks(stored, *out);
-    out->scales = mapping_.Bytes(*stored.scales);
-    return CheckScales(*stored.scales, out->scales);
+    if (stored.scales == nullptr) {
+      ECPHORY_RETURN_IF_ERROR(CheckBlocks(stored, *out));
+    } else {
+      out->scales = mapping_.Bytes(*stored.scales);
+      ECPHORY_RETURN_IF_ERROR(CheckScales(*stored.scales, out->scales));
+    }
+    if (copy_ == nullptr) return {};
+    out->data = copy_->Find(*stored.data) + stored.data_offset;
+    if (stored.scales != nullptr) out->scales = copy_->Find(*stored.scales);
+    return {};
   }
 
   Status CheckScales(const TensorInfo& tensor, const uint8_t* scales) {
@@ -168,17 +181,23 @@ class Binder {
 
   const ModelSource& source_;
   const WeightMapping& mapping_;
+  const DeviceWeights* const copy_;
+  Device& device_;
   uint64_t resident_bytes_ = 0;
   uint64_t scale_bytes_checked_ = 0;
   uint64_t block_bytes_checked_ = 0;
 };
 
-// Without a bias of their own, image positions are routed like text.
-void FillImageBias(Weights* weights) {
+// The views of a layer's experts, where the device reads them.
+Status SendExperts(Device& device, Weights* weights) {
   for (LayerWeights& layer : weights->layers) {
     MoeWeights& moe = layer.moe;
-    if (moe.bias_image.empty()) moe.bias_image = moe.bias;
+    ECPHORY_ASSIGN_OR_RETURN(moe.device_experts,
+                             DeviceArray<Expert>::Of(device, moe.experts));
+    ECPHORY_ASSIGN_OR_RETURN(moe.device_shared,
+                             DeviceArray<Expert>::Of(device, {&moe.shared, 1}));
   }
+  return {};
 }
 
 }  // namespace
@@ -190,22 +209,37 @@ Result<Weights> LoadWeights(const ModelSource& source,
       const std::vector<FoundSlot> found,
       FindAll(source, MakeTensorSlots(source.config, &weights)));
   const std::vector<const TensorInfo*> used = UsedTensors(found);
+  Device& device = *loading.device;
+  const bool copy = loading.copy && device.is_host();
   ECPHORY_ASSIGN_OR_RETURN(const WeightMapping mapping,
-                           loading.copy ? WeightMapping::Reserve(source, used)
-                                        : WeightMapping::Map(source, used));
-  if (loading.copy) {
+                           copy ? WeightMapping::Reserve(source, used)
+                                : WeightMapping::Map(source, used));
+  if (copy) {
     ECPHORY_RETURN_IF_ERROR(ReadTensors(source, loading.open, PiecesOf(found),
                                         mapping, loading.progress,
                                         *loading.pool));
   }
-  Binder binder(source, mapping);
+  DeviceWeights device_copy;
+  if (!device.is_host()) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        device_copy,
+        DeviceWeights::Copy(source, used, mapping, loading.progress,
+                            *loading.pool, device));
+  }
+  Binder binder(source, mapping, device.is_host() ? nullptr : &device_copy,
+                device);
   for (const FoundSlot& entry : found) {
     ECPHORY_RETURN_IF_ERROR(binder.Bind(entry));
   }
-  FillImageBias(&weights);
-  weights.mappings = mapping.mappings();
-  weights.copies = mapping.copies();
-  weights.mapped_bytes = mapping.bytes();
+  if (device.is_host()) {
+    weights.mappings = mapping.mappings();
+    weights.copies = mapping.copies();
+  } else {
+    ECPHORY_RETURN_IF_ERROR(SendExperts(device, &weights));
+    weights.device_copy = device_copy.TakeMemory();
+  }
+  weights.mapped_bytes =
+      device.is_host() ? mapping.bytes() : weights.device_copy.size();
   weights.resident_bytes = binder.resident_bytes();
   return weights;
 }

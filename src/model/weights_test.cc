@@ -13,6 +13,7 @@ namespace ecphory {
 namespace {
 
 using testing::ExpectHas;
+using testing::Values;
 
 Result<Weights> Load(const std::string& path) {
   ECPHORY_ASSIGN_OR_RETURN(const ModelSource source, OpenModelSource(path));
@@ -79,19 +80,19 @@ TEST(Weights, NormsMayBeF32OrF16OrBF16) {
   testing::TestTensor& norm = model.At("norm.weight");
   norm.dtype = "F16";
   for (size_t i = 0; i < norm.shape[0]; ++i) {
-    const uint16_t half = F32ToF16(before->norm[i]);
+    const uint16_t half = F32ToF16(Values(before->norm)[i]);
     std::memcpy(norm.bytes.data() + 2 * i, &half, 2);
   }
   testing::TestTensor& wide = model.At("layers.0.attn_norm.weight");
-  const std::vector<float>& values = before->layers[0].attn_norm;
+  const std::vector<float> values = Values(before->layers[0].attn_norm);
   wide.dtype = "F32";
   wide.bytes.assign(reinterpret_cast<const char*>(values.data()),
                     values.size() * sizeof(float));
   const Result<Weights> after = Load(model.Write());
   ASSERT_TRUE(after.ok()) << after.status().ToString();
-  EXPECT_EQ(after->layers[0].attn_norm, values);
+  EXPECT_EQ(Values(after->layers[0].attn_norm), values);
   for (size_t i = 0; i < norm.shape[0]; ++i) {
-    EXPECT_NEAR(after->norm[i], before->norm[i], 1e-3);
+    EXPECT_NEAR(Values(after->norm)[i], Values(before->norm)[i], 1e-3);
   }
 }
 
@@ -101,8 +102,8 @@ TEST(Weights, WithoutImageBiasTheTextBiasIsUsed) {
   const Result<Weights> weights = Load(model.Write());
   ASSERT_TRUE(weights.ok()) << weights.status().ToString();
   const MoeWeights& moe = weights->layers[2].moe;
-  EXPECT_EQ(moe.bias_image, moe.bias);
-  EXPECT_NE(weights->layers[1].moe.bias_image, weights->layers[1].moe.bias);
+  EXPECT_TRUE(moe.bias_image.empty());
+  EXPECT_EQ(weights->layers[1].moe.bias_image.size(), moe.bias.size());
 }
 
 // Every kind of tensor a model has, by its name in layers that have it.

@@ -43,7 +43,10 @@ struct ExpertsArgs {
   const float* x = nullptr;  // [tokens, dim]
   size_t tokens = 0;
   size_t dim = 0;
-  const Expert* experts = nullptr;  // [n_experts], all of one shape
+  const Expert* experts = nullptr;  // [n_experts], all of one shape; of the
+                                    // host, which looks at formats and shapes
+  // The same array in the operators' memory; null: `experts` lies there.
+  const Expert* device_experts = nullptr;
   size_t n_experts = 0;
   size_t inner = 0;                // rows of w1 and w3
   const int32_t* ids = nullptr;    // [tokens, topk]

@@ -38,6 +38,7 @@ struct Ops {
   void (*store_rows)(const StoreRowsArgs&, ThreadPool&);
   void (*round_rows)(const RoundRowsArgs&, ThreadPool&);
   void (*round_bf16)(const RoundBf16Args&, ThreadPool&);
+  void (*widen_bf16)(const WidenBf16Args&, ThreadPool&);
   void (*pool_groups)(const PoolGroupsArgs&, ThreadPool&);
   void (*attention)(const AttentionArgs&, ThreadPool&);
   void (*index_scores)(const IndexScoresArgs&, ThreadPool&);
@@ -54,7 +55,8 @@ const Ops& RefOps();
 // Highway, the best target this processor runs (chosen once at first use).
 const Ops& CpuOps();
 // CUDA, where it was built (ECPHORY_CUDA): its pointers are device memory, and
-// its operators run in the calling thread's stream (ops/cuda/stream.h).
+// its operators run in the queue that the calling thread has entered
+// (ops/device.h).
 const Ops& CudaOps();
 // "ref", "cpu" or "auto" (= cpu); kInvalidArgument names what exists.
 Result<const Ops*> FindOps(const char* name);

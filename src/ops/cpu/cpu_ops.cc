@@ -16,6 +16,7 @@ const Ops& CpuOps() {
       .store_rows = CpuStoreRows,
       .round_rows = CpuRoundRows,
       .round_bf16 = CpuRoundBf16,
+      .widen_bf16 = CpuWidenBf16,
       .pool_groups = CpuPoolGroups,
       .attention = CpuAttention,
       .index_scores = CpuIndexScores,

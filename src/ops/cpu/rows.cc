@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "base/highway_config.h"
+#include "tensor/float_codec.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/rows.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.
@@ -105,6 +108,15 @@ void CpuRoundBf16(const RoundBf16Args& args, ThreadPool& pool) {
                    [&](size_t begin, size_t end, size_t) {
                      HWY_DYNAMIC_DISPATCH(RoundBf16Values)
                      (args.x + begin, end - begin);
+                   });
+}
+
+// Plain shifts, which any compiler does in lanes.
+void CpuWidenBf16(const WidenBf16Args& args, ThreadPool& pool) {
+  pool.ParallelFor(args.count, GrainFor(2),
+                   [&](size_t begin, size_t end, size_t) {
+                     std::transform(args.bits + begin, args.bits + end,
+                                    args.x + begin, BF16ToF32);
                    });
 }
 

@@ -16,6 +16,7 @@ const Ops& RefOps() {
       .store_rows = ref::StoreRows,
       .round_rows = ref::RoundRows,
       .round_bf16 = ref::RoundBf16,
+      .widen_bf16 = ref::WidenBf16,
       .pool_groups = ref::PoolGroups,
       .attention = ref::Attention,
       .index_scores = ref::IndexScores,

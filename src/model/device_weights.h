@@ -1,0 +1,44 @@
+// Weights in the memory of a device that does not compute on the host's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "ecphory/status.h"
+#include "model/source.h"
+#include "model/weight_mapping.h"
+#include "ops/device_array.h"
+
+namespace ecphory {
+
+// A copy of every used tensor's bytes, each at a multiple of 256 bytes.
+class DeviceWeights {
+ public:
+  // Bytes of the copy.
+  static uint64_t Bytes(const std::vector<const TensorInfo*>& used);
+
+  // Copies through two pieces of shared memory, filled by `pool` in turn while
+  // the other is on its way. `progress` may be empty; when it returns false the
+  // result is kCancelled. kResourceExhausted names the bytes.
+  static Result<DeviceWeights> Copy(
+      const ModelSource& source, const std::vector<const TensorInfo*>& used,
+      const WeightMapping& mapping,
+      const std::function<bool(uint64_t, uint64_t)>& progress, ThreadPool& pool,
+      Device& device);
+
+  // First byte of a tensor that was in `used`.
+  const uint8_t* Find(const TensorInfo& tensor) const {
+    return memory_.data() + offsets_.at(&tensor);
+  }
+  // The copy itself, which Find() keeps pointing into.
+  DeviceArray<uint8_t> TakeMemory() { return std::move(memory_); }
+
+ private:
+  DeviceArray<uint8_t> memory_;
+  std::map<const TensorInfo*, uint64_t> offsets_;
+};
+
+}  // namespace ecphory
