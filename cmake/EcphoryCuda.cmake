@@ -1,11 +1,12 @@
-# The CUDA operators, their tests and their benchmark: built in developer mode
-# when nvcc is found, or as ECPHORY_ENABLE_CUDA says. Sets ECPHORY_CUDA for the
-# rest of the build.
-set(ECPHORY_ENABLE_CUDA AUTO CACHE STRING "Build the CUDA operators: ON, OFF or AUTO (when nvcc is found)")
+# The CUDA backend: part of the library and the tool when nvcc is found, or as
+# ECPHORY_ENABLE_CUDA says. The CUDA runtime is linked statically, so that what
+# is built runs where there is no CUDA. Sets ECPHORY_CUDA for the rest of the
+# build.
+set(ECPHORY_ENABLE_CUDA AUTO CACHE STRING "Build the CUDA backend: ON, OFF or AUTO (when nvcc is found)")
 set_property(CACHE ECPHORY_ENABLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(ECPHORY_CUDA OFF)
 
-if(ECPHORY_DEVELOPER_MODE AND NOT ECPHORY_SANITIZE AND NOT ECPHORY_ENABLE_CUDA STREQUAL "OFF")
+if(NOT ECPHORY_SANITIZE AND NOT ECPHORY_ENABLE_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
@@ -29,4 +30,4 @@ if(ECPHORY_CUDA)
   endif()
   find_package(CUDAToolkit 12.0 REQUIRED)
 endif()
-message(STATUS "CUDA operators: ${ECPHORY_CUDA}")
+message(STATUS "CUDA backend: ${ECPHORY_CUDA}")

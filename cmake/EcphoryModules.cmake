@@ -31,11 +31,11 @@ endif()
 
 set(ECPHORY_MODULES "" CACHE INTERNAL "modules, in dependency order")
 
-# ecphory_module(NAME [APART] [DIR dir] [DEPS ...]): static library ecphory_NAME
+# ecphory_module(NAME [DIR dir] [DEPS ...]): static library ecphory_NAME
 # from every *.cc and *.cu of the folder (not *_test.cc, *_bench.cc), and in developer mode a
-# test program NAME_test from its *_test.cc. APART: no part of the product.
+# test program NAME_test from its *_test.cc.
 function(ecphory_module name)
-  cmake_parse_arguments(arg "APART" "DIR" "DEPS" ${ARGN})
+  cmake_parse_arguments(arg "" "DIR" "DEPS" ${ARGN})
   if(NOT arg_DIR)
     set(arg_DIR src/${name})
   endif()
@@ -50,9 +50,7 @@ function(ecphory_module name)
   set_target_properties(ecphory_${name} PROPERTIES LINKER_LANGUAGE CXX)
   target_include_directories(ecphory_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(ecphory_${name} PUBLIC ${arg_DEPS} PRIVATE ecphory_options)
-  if(NOT arg_APART)
-    set(ECPHORY_MODULES ${ECPHORY_MODULES} ${name} CACHE INTERNAL "")
-  endif()
+  set(ECPHORY_MODULES ${ECPHORY_MODULES} ${name} CACHE INTERNAL "")
   if(ECPHORY_DEVELOPER_MODE AND tests)
     ecphory_test(${name}_test SOURCES ${tests} DEPS ecphory_${name})
   endif()
@@ -85,6 +83,9 @@ function(ecphory_library)
     list(APPEND objects $<TARGET_OBJECTS:ecphory_${module}>)
   endforeach()
   set(deps Threads::Threads PkgConfig::URING PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::HWY)
+  if(ECPHORY_CUDA)
+    list(APPEND deps CUDA::cudart_static)
+  endif()
 
   add_library(ecphory_whole STATIC ${objects})
   target_include_directories(ecphory_whole PUBLIC ${CMAKE_SOURCE_DIR}/include)

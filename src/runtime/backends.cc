@@ -1,13 +1,14 @@
 #include <string>
 
 #include "ecphory/version.h"
+#include "ops/device.h"
 #include "ops/ops.h"
 
 namespace ecphory {
 
 std::string Backends() {
-  return std::string(CpuOps().name) + " (" + CpuTargetName() + "), " +
-         RefOps().name;
+  return std::string(BuiltWithCuda() ? "cuda, " : "") + CpuOps().name + " (" +
+         CpuTargetName() + "), " + RefOps().name;
 }
 
 }  // namespace ecphory

@@ -19,6 +19,7 @@ void Rope(const RopeArgs& args, ThreadPool& pool);
 void StoreRows(const StoreRowsArgs& args, ThreadPool& pool);
 void RoundRows(const RoundRowsArgs& args, ThreadPool& pool);
 void RoundBf16(const RoundBf16Args& args, ThreadPool& pool);
+void WidenBf16(const WidenBf16Args& args, ThreadPool& pool);
 void PoolGroups(const PoolGroupsArgs& args, ThreadPool& pool);
 void Attention(const AttentionArgs& args, ThreadPool& pool);
 void IndexScores(const IndexScoresArgs& args, ThreadPool& pool);

@@ -133,8 +133,10 @@ __global__ void SumKernel(ExpertsArgs a, const float* out) {
 
 }  // namespace
 
-void Experts(const ExpertsArgs& args, ThreadPool&) {
-  if (args.tokens == 0) return;
+void Experts(const ExpertsArgs& given, ThreadPool&) {
+  if (given.tokens == 0) return;
+  ExpertsArgs args = given;
+  if (args.device_experts != nullptr) args.experts = args.device_experts;
   struct Begin;
   struct Slots;
   struct Hidden;

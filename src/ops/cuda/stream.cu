@@ -1,5 +1,6 @@
 #include "ops/cuda/stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -99,6 +100,7 @@ Stream::~Stream() {
   (void)cudaSetDevice(device_.ordinal);
   (void)cudaStreamSynchronize(handles_->stream);
   for (auto& [purpose, buffer] : handles_->scratch) (void)cudaFree(buffer.data);
+  for (void* memory : handles_->retired) (void)cudaFree(memory);
   (void)cudaStreamDestroy(handles_->stream);
 }
 
@@ -110,6 +112,9 @@ Stream::Scope::~Scope() { current = outer_; }
 
 Status Stream::Synchronize() {
   const cudaError_t ran = cudaStreamSynchronize(handles_->stream);
+  for (void* memory : std::exchange(handles_->retired, {})) {
+    (void)cudaFree(memory);
+  }
   const cudaError_t noted = std::exchange(handles_->error, cudaSuccess);
   if (noted != cudaSuccess) {
     return DeviceError(noted, Name(device_.ordinal) + ", " + handles_->where);
@@ -140,11 +145,14 @@ void* ScratchBytes(const void* purpose, size_t bytes) {
   Stream::Handles& handles = Current();
   Stream::Handles::Buffer& buffer = handles.scratch[purpose];
   if (buffer.bytes >= bytes) return buffer.data;
-  // Work that still uses the old one is behind us in the stream.
-  Note(cudaFreeAsync(buffer.data, handles.stream), "scratch");
+  // What grows with the context grows often: by a quarter then.
+  if (buffer.data != nullptr) {
+    bytes = std::max(bytes, buffer.bytes + buffer.bytes / 4);
+    handles.retired.push_back(buffer.data);  // work under way may still use it
+  }
   buffer = {};
-  const cudaError_t error =
-      cudaMallocAsync(&buffer.data, bytes, handles.stream);
+  ++handles.scratch_changes;
+  const cudaError_t error = cudaMalloc(&buffer.data, bytes);
   Note(error, "scratch");
   if (error == cudaSuccess) buffer.bytes = bytes;
   return buffer.data;

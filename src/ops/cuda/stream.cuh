@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <map>
+#include <vector>
 
 #include "base/ceil_div.h"
 #include "ops/cuda/stream.h"
@@ -22,6 +23,8 @@ struct Stream::Handles {
     size_t bytes = 0;
   };
   std::map<const void*, Buffer> scratch;  // by purpose
+  std::vector<void*> retired;    // scratch that grew, until Synchronize
+  uint64_t scratch_changes = 0;  // how often any of it moved
 };
 
 // The handles of the stream this thread has entered. Operators are never called

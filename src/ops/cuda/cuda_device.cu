@@ -1,0 +1,284 @@
+#include "ops/cuda/cuda_device.h"
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ops/cuda/scratch_plan.h"
+#include "ops/cuda/stream.cuh"
+#include "ops/ops.h"
+
+namespace ecphory {
+
+namespace {
+
+using cuda::Stream;
+
+__global__ void ProbeKernel() {}
+
+std::string NameOf(const cuda::DeviceFacts& facts) {
+  return "cuda:" + std::to_string(facts.ordinal) + " (" + facts.name + ")";
+}
+
+// Kernels and copies with their arguments, as a graph.
+class CudaRecording : public Recording {
+ public:
+  ~CudaRecording() override {
+    if (exec != nullptr) (void)cudaGraphExecDestroy(exec);
+  }
+  cudaGraphExec_t exec = nullptr;
+  uint64_t scratch_changes = 0;  // when it was begun
+};
+
+class CudaQueue : public Queue {
+ public:
+  explicit CudaQueue(std::unique_ptr<Stream> stream)
+      : stream_(std::move(stream)) {}
+  ~CudaQueue() override {
+    for (cudaEvent_t event : marks_) {
+      if (event != nullptr) (void)cudaEventDestroy(event);
+    }
+  }
+
+  void Send(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    cuda::Note(
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle()),
+        "copy to the device");
+  }
+  void Fill(void* to, uint8_t byte, size_t bytes) override {
+    if (bytes == 0) return;
+    cuda::Note(cudaMemsetAsync(to, byte, bytes, handle()), "fill");
+  }
+  void Copy(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    cuda::Note(
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle()),
+        "copy");
+  }
+  void Fetch(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    cuda::Note(
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle()),
+        "copy from the device");
+  }
+  Status Receive(void* to, const void* from, size_t bytes) override {
+    Fetch(to, from, bytes);
+    Synchronize();
+    return failure_;
+  }
+  Status Finish() override {
+    Synchronize();
+    return std::exchange(failure_, Status());
+  }
+
+  bool records() const override { return true; }
+  // Relaxed: operators may take memory meanwhile.
+  Status BeginRecording() override {
+    begun_at_ = stream_->handles().scratch_changes;
+    const cudaError_t error =
+        cudaStreamBeginCapture(handle(), cudaStreamCaptureModeRelaxed);
+    return error == cudaSuccess ? Status() : GraphError(error, "recording");
+  }
+  Status EndRecording(std::unique_ptr<Recording>* recording) override {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t error = cudaStreamEndCapture(handle(), &graph);
+    if (error != cudaSuccess) return GraphError(error, "end of recording");
+    if (*recording == nullptr) *recording = std::make_unique<CudaRecording>();
+    auto& kept = static_cast<CudaRecording&>(**recording);
+    kept.scratch_changes = begun_at_;
+    const cudaError_t made = Make(graph, &kept.exec);
+    (void)cudaGraphDestroy(graph);
+    return made == cudaSuccess ? Status() : GraphError(made, "graph");
+  }
+  bool Replay(Recording& recording) override {
+    const auto& kept = static_cast<const CudaRecording&>(recording);
+    if (kept.scratch_changes != stream_->handles().scratch_changes) {
+      return false;
+    }
+    cuda::Note(cudaGraphLaunch(kept.exec, handle()), "replay");
+    return true;
+  }
+  void Mark() override {
+    std::swap(marks_[0], marks_[1]);
+    if (marks_[1] == nullptr) {
+      cuda::Note(cudaEventCreate(&marks_[1]), "event");
+    }
+    cuda::Note(cudaEventRecord(marks_[1], handle()), "event");
+  }
+  double SecondsBetweenMarks() override {
+    float milliseconds = 0;
+    cuda::Note(cudaEventSynchronize(marks_[1]), "event");
+    cuda::Note(cudaEventElapsedTime(&milliseconds, marks_[0], marks_[1]),
+               "event");
+    return milliseconds / 1e3;
+  }
+  uint64_t scratch_bytes() const override {
+    uint64_t bytes = 0;
+    for (const auto& [purpose, buffer] : stream_->handles().scratch) {
+      bytes += buffer.bytes;
+    }
+    return bytes;
+  }
+
+ protected:
+  void Enter() override { scope_.emplace(*stream_); }
+  void Leave() override { scope_.reset(); }
+
+ private:
+  // An earlier graph takes the new arguments where both have the same kernels.
+  static cudaError_t Make(cudaGraph_t graph, cudaGraphExec_t* exec) {
+    if (*exec != nullptr) {
+      cudaGraphExecUpdateResultInfo info;
+      if (cudaGraphExecUpdate(*exec, graph, &info) == cudaSuccess) {
+        return cudaSuccess;
+      }
+      (void)cudaGetLastError();
+      (void)cudaGraphExecDestroy(std::exchange(*exec, nullptr));
+    }
+    return cudaGraphInstantiate(exec, graph, 0);
+  }
+  static Status GraphError(cudaError_t error, const char* what) {
+    (void)cudaGetLastError();
+    return {StatusCode::kDeviceError,
+            std::string("CUDA: ") + what + ": " + cudaGetErrorString(error)};
+  }
+
+  cudaStream_t handle() const { return stream_->handles().stream; }
+  void Synchronize() {
+    const Status status = stream_->Synchronize();
+    if (failure_.ok()) failure_ = status;
+  }
+
+  std::unique_ptr<Stream> stream_;
+  std::optional<Stream::Scope> scope_;
+  Status failure_;         // the first one since Finish()
+  uint64_t begun_at_ = 0;  // scratch_changes at BeginRecording()
+  cudaEvent_t marks_[2] = {};
+};
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(const cuda::DeviceFacts& facts)
+      : ordinal_(facts.ordinal),
+        name_(NameOf(facts)),
+        in_use_at_first_(facts.memory_bytes - facts.free_bytes) {}
+
+  const std::string& name() const override { return name_; }
+  const Ops& ops() const override { return CudaOps(); }
+  bool is_host() const override { return false; }
+  bool takes_int8() const override { return false; }
+
+  Result<void*> Allocate(size_t bytes, MemoryKind kind) override {
+    void* memory = nullptr;
+    if (bytes == 0) return memory;
+    cudaError_t error = cudaSetDevice(ordinal_);
+    if (error == cudaSuccess) {
+      error = kind == MemoryKind::kDevice
+                  ? cudaMalloc(&memory, bytes)
+                  : cudaHostAlloc(&memory, bytes, cudaHostAllocDefault);
+    }
+    if (error != cudaSuccess) return NoMemory(error, bytes, kind);
+    if (kind == MemoryKind::kShared) {
+      std::memset(memory, 0, bytes);
+      return memory;
+    }
+    error = cudaMemset(memory, 0, bytes);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);
+    if (error == cudaSuccess) return memory;
+    Free(memory, kind);
+    return Error(error, "clearing memory");
+  }
+
+  // A lost device refuses; there is nothing left to be done then.
+  void Free(void* memory, MemoryKind kind) override {
+    (void)cudaSetDevice(ordinal_);
+    if (kind == MemoryKind::kDevice) {
+      (void)cudaFree(memory);
+    } else {
+      (void)cudaFreeHost(memory);
+    }
+    (void)cudaGetLastError();
+  }
+
+  Status Upload(void* to, const void* from, size_t bytes) override {
+    return Copy(to, from, bytes, cudaMemcpyHostToDevice);
+  }
+  Status Download(void* to, const void* from, size_t bytes) override {
+    return Copy(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
+
+  Result<std::unique_ptr<Queue>> NewQueue() override {
+    ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
+                             Stream::Create(ordinal_));
+    return std::unique_ptr<Queue>(
+        std::make_unique<CudaQueue>(std::move(stream)));
+  }
+
+  Result<DeviceMemory> memory() const override {
+    size_t free = 0, total = 0;
+    cudaError_t error = cudaSetDevice(ordinal_);
+    if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
+    if (error != cudaSuccess) return Error(error, "looking at its memory");
+    return DeviceMemory{
+        .total = total, .free = free, .in_use_at_first = in_use_at_first_};
+  }
+  uint64_t ScratchBytes(const ScratchShape& shape) const override {
+    return cuda::KeptBytes(shape);
+  }
+
+ private:
+  // Copies from pageable memory may return before the last bytes have arrived.
+  Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return {};
+    cudaError_t error = cudaSetDevice(ordinal_);
+    if (error == cudaSuccess) error = cudaMemcpy(to, from, bytes, kind);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);
+    return error == cudaSuccess ? Status() : Error(error, "copying");
+  }
+
+  Status Error(cudaError_t error, const char* what) const {
+    (void)cudaGetLastError();  // or the next launch would find it
+    return {StatusCode::kDeviceError,
+            name_ + ": " + what + ": " + cudaGetErrorString(error)};
+  }
+
+  Status NoMemory(cudaError_t error, size_t bytes, MemoryKind kind) const {
+    if (error != cudaErrorMemoryAllocation) return Error(error, "memory");
+    (void)cudaGetLastError();
+    if (kind == MemoryKind::kShared) {
+      return ResourceExhausted(
+          "%s: %zu bytes of host memory that it shares are not to be had",
+          name_.c_str(), bytes);
+    }
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return ResourceExhausted("%s: %zu bytes wanted, %zu of %zu are free",
+                             name_.c_str(), bytes, free, total);
+  }
+
+  const int ordinal_;
+  const std::string name_;
+  const uint64_t in_use_at_first_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Device>> OpenCudaDevice(int ordinal) {
+  ECPHORY_ASSIGN_OR_RETURN(const cuda::DeviceFacts facts,
+                           cuda::DescribeDevice(ordinal));
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, ProbeKernel);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return Unsupported(
+        "%s: this build has no code for compute capability %d.%d (%s): build "
+        "it with CMAKE_CUDA_ARCHITECTURES=%d%d",
+        NameOf(facts).c_str(), facts.major, facts.minor,
+        cudaGetErrorString(error), facts.major, facts.minor);
+  }
+  return std::shared_ptr<Device>(std::make_shared<CudaDevice>(facts));
+}
+
+}  // namespace ecphory
