@@ -43,7 +43,6 @@ struct BenchFlags {
   BenchOptions options;
   float seconds = 0.2f;
   std::optional<uint64_t> working_set;
-  std::string device = "cpu";
   bool ops = false;
   bool quick = false;
   bool list = false;
@@ -140,8 +139,6 @@ void AddBenchCommand(CLI::App& app, Action* action) {
   command->footer(kFooter);
   AddOpsFlags(*command, flags.get());
   AddPassFlags(*command, flags.get());
-  AddChoice<std::string>(*command, "--device", &flags->device, {{"cpu", "cpu"}},
-                         "What computes (default: cpu)");
   AddInteger(*command, "--repetitions", &flags->options.rounds, 3, 1000,
              "Rounds a figure is the median of (default: 7)");
   AddReal(

@@ -150,9 +150,25 @@ void AddEngramFlags(CLI::App& app, ModelOptions* options) {
 // Less is read in a moment.
 constexpr uint64_t kProgressBytes = uint64_t{256} << 20;
 
+bool IsDevice(const std::string& text) {
+  uint32_t number = 0;
+  const std::string prefix = "cuda:";
+  return text == "cpu" || text == "cuda" ||
+         (text.compare(0, prefix.size(), prefix) == 0 &&
+          ParseWhole(text.substr(prefix.size()), &number));
+}
+
 }  // namespace
 
 void AddComputeFlags(CLI::App& app, ModelOptions* options) {
+  const auto set_device = [=](const std::string& text) {
+    if (!IsDevice(text)) {
+      internal::ThrowBadValue("--device", text, "cpu, cuda or cuda:N");
+    }
+    options->backend = text;
+  };
+  AddSetter(app, "--device", set_device, "cpu|cuda[:N]",
+            "What computes: the processor, or an NVIDIA GPU (default: cpu)");
   AddInteger(app, "--threads", &options->threads, 1, kMaxThreads,
              "Threads to compute on (default: the processors available, or "
              "those of --cpu-affinity)");

@@ -1,5 +1,6 @@
 // ecphory info: what a model file holds and what running it will take.
 #include <memory>
+#include <optional>
 
 #include "commands.h"
 #include "flags.h"
@@ -31,8 +32,20 @@ Status RunInfo(const InfoFlags& flags) {
   ECPHORY_ASSIGN_OR_RETURN(const ModelInfo info,
                            InspectModel(flags.model.path, flags.context,
                                         flags.chunk, flags.model.options));
-  if (flags.json) return PrintJson(InfoJson(info, flags.tensors));
-  return Print(InfoText(info, flags.tensors));
+  const bool on_device = flags.model.options.backend.compare(0, 4, "cuda") == 0;
+  std::optional<DevicePlan> device;
+  if (on_device) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        device, PlanDevice(flags.model.path, flags.context, flags.chunk,
+                           flags.model.options));
+  }
+  if (flags.json) {
+    Json json = InfoJson(info, flags.tensors);
+    if (device) json["device"] = DevicePlanJson(*device);
+    return PrintJson(json);
+  }
+  return Print(InfoText(info, flags.tensors) +
+               (device ? DevicePlanText(*device) : ""));
 }
 
 }  // namespace

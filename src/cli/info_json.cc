@@ -155,4 +155,19 @@ Json InfoJson(const ModelInfo& info, bool list_tensors) {
   return json;
 }
 
+Json DevicePlanJson(const DevicePlan& plan) {
+  return Json{{"name", plan.device},
+              {"total", plan.total},
+              {"in_use_before", plan.in_use_before},
+              {"in_use", plan.in_use},
+              {"weights", plan.weights},
+              {"state", plan.state},
+              {"scratch", plan.scratch},
+              {"operators", plan.operators},
+              {"context", plan.context},
+              {"chunk", plan.chunk},
+              {"needed", plan.Total()},
+              {"fits", plan.fits()}};
+}
+
 }  // namespace ecphory::cli

@@ -163,4 +163,20 @@ std::string InfoText(const ModelInfo& info, bool list_tensors) {
          (list_tensors ? TensorList(info.tensors) : "");
 }
 
+std::string DevicePlanText(const DevicePlan& plan) {
+  std::string text = Format("\nmemory of %s, for %u tokens in chunks of %u\n",
+                            plan.device.c_str(), plan.context, plan.chunk);
+  text += Line("weights", Bytes(plan.weights));
+  text += Line("state", Bytes(plan.state));
+  text += Line("scratch", Bytes(plan.scratch));
+  text += Line("operators", Bytes(plan.operators) + ", about");
+  text += Line("total", Bytes(plan.Total()));
+  text += Line("in use before", Bytes(plan.in_use_before) +
+                                    ": the CUDA context, and other programs");
+  text += Line("free", Bytes(plan.total - plan.in_use_before) + " of " +
+                           HumanBytes(plan.total) +
+                           (plan.fits() ? "" : ": TOO LITTLE"));
+  return text;
+}
+
 }  // namespace ecphory::cli

@@ -114,6 +114,9 @@ Status RunGenerate(const RunFlags& flags) {
   facts.memory.Sample();
   facts.model = model.get();
   facts.plan = model->PlanMemory(options);
+  if (flags.model.options.backend.compare(0, 4, "cuda") == 0) {
+    ECPHORY_ASSIGN_OR_RETURN(facts.device, PlanDevice(*model, options));
+  }
   facts.prefill = options.prefill;
   facts.start_to_first_token = load_seconds + facts.result.first_token_seconds;
   facts.seed = generate.sampler.seed;

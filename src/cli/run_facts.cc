@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "info_json.h"
 #include "prefill_flags.h"
 #include "sizes.h"
 
@@ -85,6 +86,12 @@ std::string RunFacts::ToLine() const {
               : "; peak memory " + HumanBytes(use.anonymous_bytes) + " (" +
                     HumanBytes(plan.Total()) + " planned) + " +
                     HumanBytes(use.file_bytes) + " of mapped file";
+  if (device) {
+    line += "; GPU memory " +
+            HumanBytes(device->in_use - device->in_use_before) + " (" +
+            HumanBytes(device->Total()) + " planned) above " +
+            HumanBytes(device->in_use_before);
+  }
   line += std::string("; stopped: ") + StopReasonName(result.reason) + "]";
   return line;
 }
@@ -92,43 +99,44 @@ std::string RunFacts::ToLine() const {
 Json RunFacts::ToJson() const {
   const MemoryUse use = memory.Use();
   const SessionStats& stats = result.stats;
-  return Json{
-      {"text", result.text},
-      {"tokens", result.tokens},
-      {"stop_reason", StopReasonName(result.reason)},
-      {"model", model->info().path},
-      {"backend", model->backend()},
-      {"threads", model->threads()},
-      {"seed", seed},
-      {"prompt",
-       {{"tokens", result.prompt_tokens},
-        {"seconds", result.prompt_seconds},
-        {"tokens_per_second",
-         PerSecond(result.prompt_tokens, result.prompt_seconds)},
-        {"prefill", PrefillName(prefill)},
-        {"skipped_tokens", stats.skipped_tokens},
-        {"skipped_layer_passes", stats.skipped_layer_passes}}},
-      {"generation",
-       {{"tokens", result.tokens.size()},
-        {"seconds", result.generate_seconds},
-        {"tokens_per_second", GeneratedPerSecond(result)}}},
-      {"start_to_first_token_seconds", start_to_first_token},
-      {"engram",
-       {{"rows", stats.engram_rows},
-        {"rows_read", stats.engram_rows_read},
-        {"cache_hits", stats.engram_cache_hits},
-        {"bytes_read", stats.engram_bytes_read},
-        {"read_seconds", stats.engram_read_seconds},
-        {"wait_seconds", stats.engram_wait_seconds},
-        {"token_read_seconds", PercentilesJson(stats.engram_token_read)},
-        {"token_wait_seconds", PercentilesJson(stats.engram_token_wait)},
-        {"io", EngramIoJson(*model)}}},
-      {"memory",
-       {{"peak_resident_bytes", use.peak_bytes},
-        {"anonymous_bytes", use.anonymous_bytes},
-        {"mapped_file_bytes", use.file_bytes},
-        {"planned_bytes", plan.Total()},
-        {"engram_cache_bytes", model->engram_io().cache_bytes}}}};
+  Json json{{"text", result.text},
+            {"tokens", result.tokens},
+            {"stop_reason", StopReasonName(result.reason)},
+            {"model", model->info().path},
+            {"backend", model->backend()},
+            {"threads", model->threads()},
+            {"seed", seed},
+            {"prompt",
+             {{"tokens", result.prompt_tokens},
+              {"seconds", result.prompt_seconds},
+              {"tokens_per_second",
+               PerSecond(result.prompt_tokens, result.prompt_seconds)},
+              {"prefill", PrefillName(prefill)},
+              {"skipped_tokens", stats.skipped_tokens},
+              {"skipped_layer_passes", stats.skipped_layer_passes}}},
+            {"generation",
+             {{"tokens", result.tokens.size()},
+              {"seconds", result.generate_seconds},
+              {"tokens_per_second", GeneratedPerSecond(result)}}},
+            {"start_to_first_token_seconds", start_to_first_token},
+            {"engram",
+             {{"rows", stats.engram_rows},
+              {"rows_read", stats.engram_rows_read},
+              {"cache_hits", stats.engram_cache_hits},
+              {"bytes_read", stats.engram_bytes_read},
+              {"read_seconds", stats.engram_read_seconds},
+              {"wait_seconds", stats.engram_wait_seconds},
+              {"token_read_seconds", PercentilesJson(stats.engram_token_read)},
+              {"token_wait_seconds", PercentilesJson(stats.engram_token_wait)},
+              {"io", EngramIoJson(*model)}}},
+            {"memory",
+             {{"peak_resident_bytes", use.peak_bytes},
+              {"anonymous_bytes", use.anonymous_bytes},
+              {"mapped_file_bytes", use.file_bytes},
+              {"planned_bytes", plan.Total()},
+              {"engram_cache_bytes", model->engram_io().cache_bytes}}}};
+  if (device) json["device"] = DevicePlanJson(*device);
+  return json;
 }
 
 }  // namespace ecphory::cli

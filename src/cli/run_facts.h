@@ -1,8 +1,10 @@
 // What `ecphory run` reports at its end.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "ecphory/device_plan.h"
 #include "ecphory/generate.h"
 #include "memory.h"
 #include "output.h"
@@ -28,6 +30,7 @@ struct RunFacts {
   GenerateResult result;
   MemoryWatch memory;
   MemoryPlan plan;
+  std::optional<DevicePlan> device;  // where the model is on one
   double start_to_first_token = 0;
   uint64_t seed = 0;
 

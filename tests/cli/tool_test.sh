@@ -45,11 +45,26 @@ valid_json() {
 echo "== help and version"
 expect 0 'Subcommands' --help
 expect 0 '^ecphory [0-9]+\.[0-9]+\.[0-9]+' --version
-grep -qE '^backends: cpu \([A-Z0-9_]+\), ref$' out || fail "--version: $(cat out)"
+grep -qE '^backends: (cuda, )?cpu \([A-Z0-9_]+\), ref$' out || fail "--version: $(cat out)"
 for command in run info tokenize logits convert synth bench; do
   expect 0 "Usage: ecphory $command" $command --help
   grep -q 'Example' out || fail "$command --help has no example"
 done
+
+echo "== devices that are not here are named"
+if "$tool" info -m "$model" --device cuda >out 2>&1; then
+  grep -q '^memory of cuda:0 (' out || fail "info --device cuda: $(tail -3 out)"
+  expect 2 'CUDA: device 99 does not exist, expected 0..' info -m "$model" --device cuda:99
+  expect 5 'activations int8: cuda:0 .* has no such products' \
+    run -m "$model" -p x --device cuda --activations int8
+else
+  for command in "info -m" "run -p x -m" "logits --tokens 1 -o x.npy -m" "bench -m"; do
+    # shellcheck disable=SC2086 # words of a command
+    expect 5 'CUDA: .*(this build has no CUDA|no NVIDIA GPU|install a newer)' \
+      $command "$model" --device cuda
+  done
+fi
+expect 0 'vocabulary' info -m "$model" --device cpu
 
 echo "== usage errors name the flag, the value and what is expected"
 expect 2 'no command, expected run, info'
@@ -71,6 +86,9 @@ expect 2 "-n,--max-tokens: '1e3', expected" run -n 1e3
 expect 2 "--seed: '18446744073709551616', expected" \
   run --seed 18446744073709551616
 expect 2 "--backend: 'gpu', expected auto\|cpu\|ref" run --backend gpu
+for device in gpu cuda: cuda:x cuda:-1 CUDA; do
+  expect 2 "--device: '$device', expected cpu, cuda or cuda:N" run --device "$device"
+done
 expect 2 "--activations: 'f16', expected bf16\|f32\|int8" logits --activations f16
 expect 2 "--index-keys: 'x', expected own\|vendor" logits --index-keys x
 expect 2 "--experts: 'q4', expected mxfp4\|q8_0" convert --experts q4
