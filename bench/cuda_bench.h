@@ -39,9 +39,11 @@ struct Bench {
   // `launches` queue one call on each buffer set; a graph of all of them is
   // replayed. The median time of one call in seconds.
   double Median(const std::vector<std::function<void()>>& launches) const;
-  // Prints it beside `bytes`, which one call must move.
+  // Prints it beside `bytes`, which one call must move, and `flops`, its
+  // multiplications and additions, where they are given.
   void Report(const std::string& name, double bytes,
-              const std::vector<std::function<void()>>& launches);
+              const std::vector<std::function<void()>>& launches,
+              double flops = 0);
 };
 
 void BenchStreams(Bench& bench);     // mHC and Engram

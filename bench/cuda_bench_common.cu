@@ -123,10 +123,13 @@ double Bench::Median(const std::vector<std::function<void()>>& launches) const {
 }
 
 void Bench::Report(const std::string& name, double bytes,
-                   const std::vector<std::function<void()>>& launches) {
+                   const std::vector<std::function<void()>>& launches,
+                   double flops) {
   const double seconds = Median(launches);
-  std::printf("%-36s %10.2f us %9.0f GB/s %6.2f of copy\n", name.c_str(),
+  std::printf("%-36s %10.2f us %9.0f GB/s %6.2f of copy", name.c_str(),
               seconds * 1e6, bytes / seconds * 1e-9, bytes / seconds / copy);
+  if (flops > 0) std::printf(" %7.1f TFLOP/s", flops / seconds * 1e-12);
+  std::printf("\n");
   std::fflush(stdout);
 }
 

@@ -87,6 +87,15 @@ TEST_P(MatmulShapes, EveryFormatAndTokenCount) {
   }
 }
 
+// More than any kernel's tile, and a part of one.
+TEST_P(MatmulShapes, EveryFormatAndManyTokens) {
+  for (const WeightFormat format : kWeightFormats) {
+    for (const size_t tokens : {9, 40, 64, 65, 130, 300}) {
+      Check(format, 150, RowOf(format, 640), tokens, 20);
+    }
+  }
+}
+
 TEST_P(MatmulShapes, ViewsKeepTheirTilePhase) {
   for (const WeightFormat format : kWeightFormats) {
     for (const size_t first_row : {1, 2, 3, 20, 31, 32, 45}) {

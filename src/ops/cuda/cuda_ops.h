@@ -1,7 +1,8 @@
 // The operators of CudaOps(), grouped by file. Every pointer of an argument
 // struct is device memory, or host memory that the device can reach; the pool
 // is not used. They return when the work is queued in the thread's stream
-// (ops/cuda/stream.h).
+// (ops/cuda/stream.h). Products read weights before the work that precedes
+// them in the stream has ended: no kernel of it may write them.
 #pragma once
 
 #include "ops/ops.h"

@@ -4,6 +4,8 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/matmul_few.cuh"
+#include "ops/cuda/matmul_mma.cuh"
+#include "ops/cuda/matmul_stream.cuh"
 #include "ops/cuda/matmul_tile.cuh"
 
 namespace ecphory::cuda {
@@ -45,6 +47,41 @@ void Run(const TileArgs& args) {
   }
 }
 
+// Whether kFormat's tensor-core kernels took the product.
+template <WeightFormat kFormat>
+bool OnTensorCores(const TileArgs& a, bool bf16) {
+  if (a.tokens <= kMaxFewTokens) {
+    if (!CanStream<kFormat>(a.weight, a.x, a.x_stride)) return false;
+    RunStream<kFormat>({.weight = a.weight,
+                        .x = a.x,
+                        .y = a.y,
+                        .x_stride = a.x_stride,
+                        .y_stride = a.y_stride},
+                       a.tokens);
+    return true;
+  }
+  if (!CanMma<kFormat>(a)) return false;
+  RunMma<kFormat>(a, bf16);
+  return true;
+}
+
+bool OnTensorCores(const TileArgs& a, bool bf16) {
+  switch (a.weight.format) {
+    case WeightFormat::kF16: return OnTensorCores<WeightFormat::kF16>(a, bf16);
+    case WeightFormat::kBF16:
+      return OnTensorCores<WeightFormat::kBF16>(a, bf16);
+    case WeightFormat::kQ8_0:
+      return OnTensorCores<WeightFormat::kQ8_0>(a, bf16);
+    case WeightFormat::kMXFP4:
+      return OnTensorCores<WeightFormat::kMXFP4>(a, bf16);
+    case WeightFormat::kFp8Tile32:
+      return OnTensorCores<WeightFormat::kFp8Tile32>(a, bf16);
+    case WeightFormat::kFp4Row32:
+      return OnTensorCores<WeightFormat::kFp4Row32>(a, bf16);
+    default: return false;
+  }
+}
+
 }  // namespace
 
 void Matmul(const MatmulArgs& args, ThreadPool&) {
@@ -56,6 +93,7 @@ void Matmul(const MatmulArgs& args, ThreadPool&) {
       .tokens = args.tokens,
       .x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols,
       .y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows};
+  if (OnTensorCores(tile, args.input == MatmulInput::kBF16)) return;
   switch (args.weight.format) {
     case WeightFormat::kF32: return Run<WeightFormat::kF32, 16>(tile);
     case WeightFormat::kF16: return Run<WeightFormat::kF16, 16>(tile);

@@ -1,0 +1,66 @@
+// x split into parts (ops/cuda/operand.cuh) in device memory, for kernels that
+// read each row many times.
+#pragma once
+
+#include "ops/cuda/operand.cuh"
+#include "ops/cuda/overlap.cuh"
+#include "ops/cuda/stream.cuh"
+
+namespace ecphory::cuda {
+
+// Rows of parts: of row r, part p lies at parts[(r * pieces + p) * pitch]; the
+// products of a row are to be multiplied by scales[r].
+struct SplitRows {
+  uint16_t* parts;
+  float* scales;
+  int pieces;    // of F::kPieces, those that are kept
+  size_t pitch;  // halves
+};
+
+// Columns are read in pieces of 128.
+inline size_t SplitPitch(size_t cols) { return (cols + 127) / 128 * 128; }
+
+inline constexpr int kSplitThreads = 256;
+
+template <WeightFormat kFormat>
+__device__ void SplitRow(const float* row, int cols, size_t r,
+                         const SplitRows& to) {
+  using F = Fragment<kFormat>;
+  __shared__ uint32_t largest[kSplitThreads / 32];
+  float scale = 1, out = 1;
+  const int runs = cols / 8;
+  if constexpr (!F::kBf16) {
+    uint32_t most = 0;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < runs; i += kSplitThreads) {
+      Eight<kFormat> v;
+      v.Load(row, i);
+      most = max(most, v.Largest());
+    }
+    most = __reduce_max_sync(0xffffffffu, most);
+    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = most;
+    __syncthreads();
+    most = largest[threadIdx.x % (kSplitThreads / 32)];
+    const OperandScale scales(__reduce_max_sync(0xffffffffu, most));
+    scale = scales.in, out = scales.out;
+  }
+  if (threadIdx.x == 0) to.scales[r] = out;
+  uint16_t* const parts = to.parts + r * to.pieces * to.pitch;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < runs; i += kSplitThreads) {
+    Eight<kFormat> v;
+    v.Load(row, i);
+    v.Split(scale, to.pieces, static_cast<int>(to.pitch), parts + 8 * i);
+  }
+}
+
+// A block a row.
+template <WeightFormat kFormat>
+__global__ void __launch_bounds__(kSplitThreads)
+    SplitRowsKernel(const float* x, size_t x_stride, int cols, SplitRows to) {
+  LetNextStart();
+  WaitForEarlier();
+  SplitRow<kFormat>(x + blockIdx.x * x_stride, cols, blockIdx.x, to);
+}
+
+}  // namespace ecphory::cuda
