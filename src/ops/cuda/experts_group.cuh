@@ -1,0 +1,191 @@
+// The slots (token, choice) of a call ordered by expert, in the order of their
+// numbers within one: a counting sort, the same every time.
+#pragma once
+
+#include "ops/cuda/overlap.cuh"
+#include "ops/cuda/stream.cuh"
+#include "ops/cuda/weight_fragment.cuh"
+#include "ops/moe.h"
+
+namespace ecphory::cuda {
+
+// Slots of every expert: slots[begin[e] .. begin[e + 1]).
+struct Groups {
+  int32_t* begin;  // [n_experts + 1]
+  int32_t* slots;  // [tokens * topk]
+  // Whether there are experts that TilesTake() refuses, for either step.
+  int32_t* refused;  // [2]: hidden vectors, outputs
+  bool tiles;        // whether the device has the memory for tiles
+};
+
+template <WeightFormat kFormat>
+__device__ inline bool TileRows(const Matrix& m) {
+  using F = Fragment<kFormat>;
+  const uintptr_t bits =
+      reinterpret_cast<uintptr_t>(m.data) | m.cols / 32 * F::kBlockBytes;
+  return m.format == kFormat && m.cols % 32 == 0 && bits % F::kTileUnit == 0;
+}
+
+// Whether ops/cuda/experts_many.cuh can multiply by an expert's w1 and w3
+// (kHidden) or w2: matrices of the first expert's format whose rows can be
+// copied.
+template <bool kHidden>
+__device__ inline bool TilesTake(const ExpertsArgs& a, const Expert& e) {
+  const Matrix& first = kHidden ? e.w1 : e.w2;
+  const Matrix& last = kHidden ? e.w3 : e.w2;
+  const Expert& zero = a.experts[0];
+  const WeightFormat format = (kHidden ? zero.w1 : zero.w2).format;
+  if (reinterpret_cast<uintptr_t>(a.x) % 16 != 0) return false;
+  switch (format) {
+    case WeightFormat::kFp8Tile32:
+      return TileRows<WeightFormat::kFp8Tile32>(first) &&
+             TileRows<WeightFormat::kFp8Tile32>(last);
+    case WeightFormat::kFp4Row32:
+      return TileRows<WeightFormat::kFp4Row32>(first) &&
+             TileRows<WeightFormat::kFp4Row32>(last);
+    case WeightFormat::kMXFP4:
+      return TileRows<WeightFormat::kMXFP4>(first) &&
+             TileRows<WeightFormat::kMXFP4>(last);
+    case WeightFormat::kQ8_0:
+      return TileRows<WeightFormat::kQ8_0>(first) &&
+             TileRows<WeightFormat::kQ8_0>(last);
+    default: return false;
+  }
+}
+
+inline constexpr int kGroupThreads = 1024;
+inline constexpr int kGroupWarps = kGroupThreads / 32;
+
+// Shared memory: counts[expert][warp], which become where the warp's next slot
+// of that expert goes.
+inline size_t GroupMemory(size_t experts) {
+  return experts * kGroupWarps * sizeof(int32_t);
+}
+
+// Each lane's count of equal values in lower lanes, and whether it is the last
+// of them.
+struct Peers {
+  __device__ Peers(int value, bool valid) {
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned same = __match_any_sync(0xffffffffu, valid ? value : -1);
+    before = __popc(same & ((1u << lane) - 1));
+    last = valid && same >> lane == 1;
+  }
+  int before;
+  bool last;
+};
+
+// One block. Every warp counts, and then places, a run of neighbouring slots.
+__global__ void __launch_bounds__(kGroupThreads)
+    GroupKernel(const __grid_constant__ ExpertsArgs a, Groups groups) {
+  extern __shared__ int32_t counts[];
+  __shared__ int32_t totals[kGroupThreads];
+  LetNextStart();
+  WaitForEarlier();
+  const int32_t* const ids = a.ids;
+  const int slots = static_cast<int>(a.tokens * a.topk);
+  const int experts = static_cast<int>(a.n_experts);
+  bool refused[2] = {};
+  for (int e = threadIdx.x; e < experts; e += kGroupThreads) {
+    refused[0] |= !groups.tiles || !TilesTake<true>(a, a.experts[e]);
+    refused[1] |= !groups.tiles || !TilesTake<false>(a, a.experts[e]);
+  }
+  const int first_step = __syncthreads_or(refused[0]);
+  const int last_step = __syncthreads_or(refused[1]);
+  if (threadIdx.x == 0) {
+    groups.refused[0] = first_step, groups.refused[1] = last_step;
+  }
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int i = threadIdx.x; i < experts * kGroupWarps; i += kGroupThreads) {
+    counts[i] = 0;
+  }
+  __syncthreads();
+  const int share = (slots + kGroupThreads - 1) / kGroupThreads * 32;
+  const int first = warp * share, end = min(slots, first + share);
+  for (int s0 = first; s0 < end; s0 += 32) {
+    const int expert = s0 + lane < end ? ids[s0 + lane] : -1;
+    const bool valid = static_cast<unsigned>(expert) < unsigned(experts);
+    const Peers peers(expert, valid);
+    if (peers.last) counts[expert * kGroupWarps + warp] += peers.before + 1;
+    __syncwarp();
+  }
+  __syncthreads();
+  // Sums of a run of counts a thread, then of the threads before it.
+  const int run = (experts * kGroupWarps + kGroupThreads - 1) / kGroupThreads;
+  const int from = min(threadIdx.x * run, experts * kGroupWarps);
+  const int to = min(from + run, experts * kGroupWarps);
+  int32_t sum = 0;
+  for (int i = from; i < to; ++i) sum += counts[i];
+  totals[threadIdx.x] = sum;
+  __syncthreads();
+  for (int step = 1; step < kGroupThreads; step *= 2) {
+    const int32_t more =
+        static_cast<int>(threadIdx.x) >= step ? totals[threadIdx.x - step] : 0;
+    __syncthreads();
+    totals[threadIdx.x] += more;
+    __syncthreads();
+  }
+  int32_t at = totals[threadIdx.x] - sum;
+  for (int i = from; i < to; ++i) {
+    const int32_t count = counts[i];
+    counts[i] = at;
+    if (i % kGroupWarps == 0) groups.begin[i / kGroupWarps] = at;
+    at += count;
+  }
+  if (threadIdx.x == kGroupThreads - 1) groups.begin[experts] = at;
+  __syncthreads();
+  for (int s0 = first; s0 < end; s0 += 32) {
+    const int expert = s0 + lane < end ? ids[s0 + lane] : -1;
+    const bool valid = static_cast<unsigned>(expert) < unsigned(experts);
+    const Peers peers(expert, valid);
+    int32_t* const next = counts + (valid ? expert : 0) * kGroupWarps + warp;
+    const int32_t base = *next;
+    __syncwarp();
+    if (valid) groups.slots[base + peers.before] = s0 + lane;
+    if (peers.last) *next = base + peers.before + 1;
+    __syncwarp();
+  }
+}
+
+// A call of few slots is grouped by each block for itself: block row `slot`
+// does the work of the slot's expert if no earlier slot has it. All threads
+// call it; the expert's slots go to `list` in order. Returns how many, 0 if
+// the block has nothing to do.
+inline constexpr int kFewSlots = 512;
+
+__device__ inline int SlotsLike(const int32_t* ids, int slots, int slot,
+                                int32_t* list) {
+  __shared__ int32_t counts[32];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warps = blockDim.x / 32;
+  const int expert = ids[slot];
+  if (slots <= 32) {  // every warp knows
+    const unsigned lanes =
+        __ballot_sync(0xffffffffu, lane < slots && ids[lane] == expert);
+    if (warp == 0 && (lanes >> lane & 1) != 0) {
+      list[__popc(lanes & ((1u << lane) - 1))] = lane;
+    }
+    __syncthreads();
+    return (lanes & ((1u << slot) - 1)) != 0 ? 0 : __popc(lanes);
+  }
+  int count = 0;
+  bool earlier = false;
+  for (int s0 = 0; s0 < slots; s0 += blockDim.x) {
+    const int s = s0 + threadIdx.x;
+    const bool same = s < slots && ids[s] == expert;
+    const unsigned lanes = __ballot_sync(0xffffffffu, same);
+    earlier = earlier || (same && s < slot);
+    if (lane == 0) counts[warp] = __popc(lanes);
+    __syncthreads();
+    int at = count;
+    for (int w = 0; w < warps; ++w) {
+      at += w < warp ? counts[w] : 0;
+      count += counts[w];
+    }
+    if (same) list[at + __popc(lanes & ((1u << lane) - 1))] = s;
+    __syncthreads();
+  }
+  return __syncthreads_or(earlier) != 0 ? 0 : count;
+}
+
+}  // namespace ecphory::cuda
