@@ -64,16 +64,20 @@ void Int8OneToken(const Matrix& weight, const Int8Group& group, uint8_t* x,
 template <class Codes>
 HWY_INLINE void Int8RowRange(const Matrix& weight, const TokenRows& tokens,
                              size_t begin, size_t end) {
-#if HWY_TARGET == HWY_AVX3_DL
-  if (tokens.tokens > kMaxFewTokens) {
-    return Int8Tiles<Codes>(weight, tokens, begin, end);
-  }
-#endif
-  const size_t block = Int8TokenBlock(weight.cols);
   const auto rows_of = [&](size_t first, size_t count) {
     return TokenRows{
         .y = tokens.y + first, .tokens = count, .x8 = tokens.x8 + first};
   };
+#if HWY_TARGET == HWY_AVX3_DL
+  if (tokens.tokens > kMaxFewTokens) {
+    for (size_t t = 0; t < tokens.tokens; t += kInt8TileBlock) {
+      const size_t count = std::min(kInt8TileBlock, tokens.tokens - t);
+      Int8Tiles<Codes>(weight, rows_of(t, count), begin, end);
+    }
+    return;
+  }
+#endif
+  const size_t block = Int8TokenBlock(weight.cols);
   for (size_t t = 0; t < tokens.tokens; t += block) {
     const size_t count = std::min(block, tokens.tokens - t);
     for (size_t row = begin; row < end; row += kInt8Rows) {

@@ -86,7 +86,7 @@ void CpuInt8Matmul(const MatmulArgs& args, ThreadPool& pool) {
 }
 
 // Inputs rounded by the caller; in each thread 4 rows of codes, with a vector
-// of scales for every 32, for each format.
+// of scales for every 32, for each format, and tiles.
 uint64_t Int8ScratchBytes(const ScratchShape& shape) {
   std::vector<ScratchProduct> products = shape.products;
   for (const ScratchExperts& experts : shape.experts) {
@@ -94,12 +94,14 @@ uint64_t Int8ScratchBytes(const ScratchShape& shape) {
       products.push_back(p);
     }
   }
-  uint64_t rounded = 0;
+  uint64_t rounded = 0, tiles = 0;
   std::vector<ScratchProduct> widest;  // of each format
   for (const ScratchProduct& p : products) {
     if (p.input != MatmulInput::kInt8 || !TakesInt8(p.format)) continue;
     rounded = std::max<uint64_t>(
         rounded, std::min(p.tokens, kTokens) * Int8RowBytes(p.cols));
+    tiles =
+        std::max<uint64_t>(tiles, Int8TileBytes(p.format, p.cols, p.tokens));
     if (p.tokens < 2) continue;
     const auto same = std::find_if(
         widest.begin(), widest.end(),
@@ -112,7 +114,7 @@ uint64_t Int8ScratchBytes(const ScratchShape& shape) {
   }
   uint64_t panels = 0;
   for (const ScratchProduct& p : widest) panels += kMatmulRowBlock * 3 * p.cols;
-  return rounded + panels * shape.threads;
+  return rounded + (panels + tiles) * shape.threads;
 }
 
 }  // namespace ecphory

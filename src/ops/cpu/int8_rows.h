@@ -66,6 +66,10 @@ void RoundRowsToInt8(WeightFormat format, const float* x, size_t x_stride,
 void Int8MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                     size_t end);
 
+// The working memory that this takes in a thread for more than kMaxFewTokens;
+// the formats share it.
+size_t Int8TileBytes(WeightFormat format, size_t cols, size_t tokens);
+
 // One kernel a weight format.
 using Int8Kernel = void (*)(const Matrix& weight, const TokenRows& tokens,
                             size_t begin, size_t end);

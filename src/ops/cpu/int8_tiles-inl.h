@@ -29,7 +29,9 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kTileRows = kLanes;
 constexpr size_t kMaxTileTokens = 12;  // 24 sums in 32 registers
-constexpr size_t kPiece = 16;          // codes that orders leave together
+// Tokens whose inputs are packed at once, 2 MB at 5,120 values.
+constexpr size_t kInt8TileBlock = 264;
+constexpr size_t kPiece = 16;  // codes that orders leave together
 
 template <class Shape>
 constexpr size_t PartSize() {
@@ -239,6 +241,20 @@ size_t RowTilesAtOnce(size_t cols) {
   return std::clamp<size_t>(kBytes / tile, 1, 8);
 }
 
+// The scratch of a thread, which all formats share.
+struct TileTokens;
+struct TileRowCodes;
+template <class Shape>
+size_t TileTokenBytes(size_t cols, size_t tokens) {
+  return (std::min(tokens, kInt8TileBlock) + kMaxTileTokens) *
+         (cols / kInt8Block) * TileLayout<Shape>::kTokenBytes;
+}
+template <class Shape>
+size_t TileRowBytes(size_t cols) {
+  return RowTilesAtOnce<Shape>(cols) * (cols / kInt8Block) *
+         TileLayout<Shape>::kRowBytes;
+}
+
 // Unpacks rows [row, row + 16), the last repeated where there are fewer.
 template <class Codes>
 void PackRowTile(const Matrix& weight, size_t row, size_t end, uint8_t* out) {
@@ -256,13 +272,11 @@ void Int8Tiles(const Matrix& weight, const TokenRows& tokens, size_t begin,
                size_t end) {
   using Shape = typename Codes::Shape;
   using Layout = TileLayout<Shape>;
-  struct PackedTokens;
-  struct PackedRows;
   const size_t cols = weight.cols, blocks = cols / kInt8Block;
   const size_t token_bytes = blocks * Layout::kTokenBytes;
   const size_t row_bytes = blocks * Layout::kRowBytes;
-  uint8_t* const x = ThreadScratch<PackedTokens, uint8_t>(
-      (tokens.tokens + kMaxTileTokens) * token_bytes);
+  uint8_t* const x = ThreadScratch<TileTokens, uint8_t>(
+      TileTokenBytes<Shape>(cols, tokens.tokens));
   const auto for_tiles = [&](const auto& body) {
     uint8_t* tile = x;
     for (size_t t = 0; t < tokens.tokens;) {
@@ -278,7 +292,7 @@ void Int8Tiles(const Matrix& weight, const TokenRows& tokens, size_t begin,
   });
   const size_t step = RowTilesAtOnce<Shape>(cols) * kTileRows;
   uint8_t* const rows =
-      ThreadScratch<PackedRows, uint8_t>(step / kTileRows * row_bytes);
+      ThreadScratch<TileRowCodes, uint8_t>(TileRowBytes<Shape>(cols));
   for (size_t row = begin; row < end; row += step) {
     const size_t last = std::min(end, row + step);
     for (size_t r = row; r < last; r += kTileRows) {
