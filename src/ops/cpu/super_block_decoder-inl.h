@@ -48,17 +48,23 @@ class Q4Values {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   // A vector holds what each of the 16 codes stands for: decoding is one
   // permutation, which ignores the bits above.
-  HWY_INLINE Q4Values(float scale, float min) {
+  HWY_INLINE Q4Values(const float& scale, const float& min) {
     alignas(64) static constexpr float kCodes[16] = {
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     values_ =
-        hn::MulSub(hn::Load(kF, kCodes), hn::Set(kF, scale), hn::Set(kF, min));
+        hn::MulSub(hn::Load(kF, kCodes), InAllLanes(scale), InAllLanes(min));
   }
   HWY_INLINE VF operator()(VU codes) const {
     return VF{_mm512_permutexvar_ps(codes.raw, values_.raw)};
   }
 
  private:
+  // Loaded as an integer, which takes no permutation on Zen 4.
+  static HWY_INLINE VF InAllLanes(const float& value) {
+    __m512 lanes;
+    asm("vpbroadcastd %1, %0" : "=v"(lanes) : "m"(value));
+    return VF{lanes};
+  }
   VF values_;
 #else
   HWY_INLINE Q4Values(float scale, float min)
