@@ -73,7 +73,9 @@ Result<Ids> ReadText(const std::string& tokenizer_path, const std::string& path,
 // The rows of a text as a session asks for them, and no layer in between.
 Status ReadAlone(const Model& model, const Ids& ids, double* seconds) {
   const Model::Impl& impl = model.impl();
-  EngramFetch fetch(*impl.hasher, *impl.store, kChunk);
+  ECPHORY_ASSIGN_OR_RETURN(
+      const std::unique_ptr<EngramFetch> fetch,
+      EngramFetch::Create(*impl.hasher, *impl.store, kChunk, HostDevice()));
   const std::vector<uint8_t> image(ids.size());
   engram::History history;
   const auto part = [&](const auto& all, size_t first) {
@@ -83,19 +85,19 @@ Status ReadAlone(const Model& model, const Ids& ids, double* seconds) {
   const auto start = Clock::now();
   for (size_t first = 0; first < ids.size(); first += kChunk) {
     const auto chunk = part(ids, first);
-    ECPHORY_RETURN_IF_ERROR(fetch.Begin(chunk, part(image, first), history));
-    history = fetch.after();
+    ECPHORY_RETURN_IF_ERROR(fetch->Begin(chunk, part(image, first), history));
+    history = fetch->after();
     if (first + kChunk < ids.size()) {
-      ECPHORY_RETURN_IF_ERROR(fetch.Ahead(
+      ECPHORY_RETURN_IF_ERROR(fetch->Ahead(
           part(ids, first + kChunk), part(image, first + kChunk), history));
     }
     for (size_t layer = 0; layer < impl.store->tables(); ++layer) {
       for (size_t t = 0; t < chunk.size();) {
-        ECPHORY_ASSIGN_OR_RETURN(const auto rows, fetch.Take(layer, t));
+        ECPHORY_ASSIGN_OR_RETURN(const auto rows, fetch->Take(layer, t));
         t += rows.tokens;
       }
     }
-    fetch.End();
+    fetch->End();
   }
   *seconds = SecondsSince(start);
   return {};

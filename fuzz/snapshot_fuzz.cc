@@ -33,7 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ecphory::SessionOptions options;
   options.context = 64;
   options.chunk = 8;
-  auto state = ecphory::SequenceState::Create(config, options);
+  auto state =
+      ecphory::SequenceState::Create(config, options, ecphory::HostDevice());
   if (!state.ok()) std::abort();
   std::vector<uint8_t> bytes(data, data + size);
   if (size >= 72) {
@@ -44,8 +45,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (!ecphory::DecodeSnapshot(config, bytes, &*state).ok()) return 0;
   // What was accepted can be saved and read again, and stepped back.
-  const std::vector<uint8_t> again = ecphory::EncodeSnapshot(config, *state);
-  if (!ecphory::DecodeSnapshot(config, again, &*state).ok()) std::abort();
+  const auto again = ecphory::EncodeSnapshot(config, *state);
+  if (!again.ok()) std::abort();
+  if (!ecphory::DecodeSnapshot(config, *again, &*state).ok()) std::abort();
   state->TruncateTo(state->EarliestTruncation());
   return 0;
 }
