@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "ops/cuda/attention.cuh"
-#include "ops/cuda/codec.cuh"
+#include "ops/cuda/codec_bf16.cuh"
 #include "ops/cuda/dependent_launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/shared_limit.cuh"
@@ -55,62 +55,65 @@ struct Parts {
 // A packed row: 16 values a lane.
 struct PackedRow {
   uint4 codes;  // of a latent: the first half
-  uint8_t scale;
+  uint32_t scale;
 };
 
+// The rows of a token, window first.
 struct RowSource {
   const AttentionArgs& a;
-  size_t t;
-  Span span;
+  const int32_t* selected;  // of the token
+  unsigned window, rows;
+  unsigned first_slot, capacity;  // of the window's ring
 
-  __device__ bool IsWindow(size_t row) const { return row < span.window; }
-  __device__ PackedRow Load(size_t row) const {
+  __device__ RowSource(const AttentionArgs& args, size_t t, const Span& span)
+      : a(args),
+        selected(args.selected + t * args.topk),
+        window(static_cast<unsigned>(span.window)),
+        rows(static_cast<unsigned>(span.rows)),
+        first_slot(static_cast<unsigned>(span.first % args.window_capacity)),
+        capacity(static_cast<unsigned>(args.window_capacity)) {}
+  __device__ bool IsWindow(unsigned row) const { return row < window; }
+  // Where a row is in the latents. Loaded a tile before the row is, which would
+  // wait for it.
+  __device__ int32_t IdOf(unsigned row) const {
+    return IsWindow(row) || row >= rows ? 0 : selected[row - window];
+  }
+  __device__ PackedRow Load(unsigned row, int32_t id) const {
     const unsigned lane = threadIdx.x % kWarp;
     if (IsWindow(row)) {
-      const uint8_t* const from = a.window_rows + (span.first + row) %
-                                                      a.window_capacity *
-                                                      (kDim + kDim / 32);
+      // Once around at most: the window fits into the ring.
+      const unsigned slot = first_slot + row;
+      const uint8_t* const from =
+          a.window_rows +
+          size_t{slot < capacity ? slot : slot - capacity} * (kDim + kDim / 32);
       return {reinterpret_cast<const uint4*>(from)[lane],
               from[kDim + lane / 2]};
     }
-    const size_t id =
-        static_cast<size_t>(a.selected[t * a.topk + row - span.window]);
-    const uint8_t* const from = a.latent_rows + id * (kDim / 2 + kDim / 16);
+    const uint8_t* const from =
+        a.latent_rows + static_cast<size_t>(id) * (kDim / 2 + kDim / 16);
     const uint2 codes = reinterpret_cast<const uint2*>(from)[lane];
     return {{codes.x, codes.y, 0, 0}, from[kDim / 2 + lane]};
   }
 };
 
-__device__ uint32_t Pack(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-// The lane's 16 values of a row, in bf16, exact.
+// The lane's 16 values of a row, in bf16.
 __device__ void Decode(const PackedRow& row, bool window,
-                       uint32_t (&values)[8]) {
+                       uint32_t (&values)[4][2]) {
   if (window) {
     const uint32_t words[4] = {row.codes.x, row.codes.y, row.codes.z,
                                row.codes.w};
-    const float scale = E8M0ToF32(row.scale);
+    const float scale = E8M0ToF32(static_cast<uint8_t>(row.scale));
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint16_t codes =
-          static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
-      const __half2_raw raw = __nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3);
-      const float2 pair =
-          __half22float2(*reinterpret_cast<const __half2*>(&raw));
-      values[i] = Pack(pair.x * scale, pair.y * scale);
-    }
+    for (int i = 0; i < 4; ++i) E4M3ToBF16(words[i], scale, values[i]);
     return;
   }
-  const uint32_t words[2] = {row.codes.x, row.codes.y};
-  const float scale = E4M3ToF32(row.scale);
+  const float scale = E4M3ToF32(static_cast<uint8_t>(row.scale));
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t byte = words[i / 4] >> (8 * (i % 4));
-    values[i] =
-        Pack(E2M1ToF32(byte & 15) * scale, E2M1ToF32(byte >> 4 & 15) * scale);
+  for (int i = 0; i < 2; ++i) {
+    uint32_t pairs[4];
+    E2M1ToBF16(i == 0 ? row.codes.x : row.codes.y, scale, pairs);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) values[2 * i + j / 2][j % 2] = pairs[j];
   }
 }
 
@@ -164,7 +167,7 @@ __device__ void Score(Shared& shared) {
 }
 
 // Eight lanes a head: the tile's weights relative to the largest score so far.
-__device__ void Weigh(float scale, size_t count, Shared& shared) {
+__device__ void Weigh(float scale, unsigned count, Shared& shared) {
   const unsigned head = threadIdx.x / 8, first = threadIdx.x % 8 * 4;
   float score[4], weight[4];
   float top = shared.top[head];
@@ -278,18 +281,25 @@ __global__ void __launch_bounds__(kThreads, 2)
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
   const size_t t = blockIdx.y, first_head = blockIdx.z * size_t{kHeads};
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const RowSource source{a, t, SpanOf(a, t, &shared.counter)};
-  const size_t rows = source.span.rows;
-  const size_t tiles = CeilDiv(rows, kRows);
-  const size_t begin = tiles * blockIdx.x / parts.shares * kRows;
-  const size_t end = min(tiles * (blockIdx.x + 1) / parts.shares * kRows, rows);
+  const RowSource source(a, t, SpanOf(a, t, &shared.counter));
+  const unsigned tiles = CeilDiv(source.rows, kRows);
+  const unsigned begin = tiles * blockIdx.x / parts.shares * kRows;
+  const unsigned end =
+      min(tiles * (blockIdx.x + 1) / parts.shares * kRows, source.rows);
   PackedRow next[kWarpRows];
-  const auto load = [&](size_t tile) {
+  // A lane an id of the warp's rows of a tile.
+  const auto id_of = [&](unsigned tile) {
+    return source.IdOf(tile + warp * kWarpRows + lane % kWarpRows);
+  };
+  int32_t next_id = id_of(begin);
+  const auto load = [&](unsigned tile) {
 #pragma unroll
     for (unsigned i = 0; i < kWarpRows; ++i) {
-      const size_t row = tile + warp * kWarpRows + i;
-      next[i] = row < end ? source.Load(row) : PackedRow{};
+      const unsigned row = tile + warp * kWarpRows + i;
+      const int32_t id = __shfl_sync(0xffffffffu, next_id, static_cast<int>(i));
+      next[i] = row < end ? source.Load(row, id) : PackedRow{};
     }
+    next_id = id_of(tile + kRows);
   };
   load(begin);
   LoadQueries(a, t, first_head, shared);
@@ -299,21 +309,21 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   __syncthreads();
   float out[kWarpDim / 8][4] = {};
-  for (size_t tile = begin; tile < end; tile += kRows) {
+  for (unsigned tile = begin; tile < end; tile += kRows) {
 #pragma unroll
     for (unsigned i = 0; i < kWarpRows; ++i) {
       const unsigned row = warp * kWarpRows + i;
-      uint32_t values[8];
+      uint32_t values[4][2];
       Decode(next[i], source.IsWindow(tile + row), values);
       uint4* const to = reinterpret_cast<uint4*>(&shared.rows[row][16 * lane]);
-      to[0] = {values[0], values[1], values[2], values[3]};
-      to[1] = {values[4], values[5], values[6], values[7]};
+      to[0] = {values[0][0], values[0][1], values[1][0], values[1][1]};
+      to[1] = {values[2][0], values[2][1], values[3][0], values[3][1]};
     }
     load(tile + kRows);
     __syncthreads();
     Score(shared);
     __syncthreads();
-    Weigh(a.scale, min(size_t{kRows}, end - tile), shared);
+    Weigh(a.scale, min(kRows, end - tile), shared);
     __syncthreads();
     Accumulate(out, shared);
     __syncthreads();
@@ -366,6 +376,7 @@ bool Aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 bool TakesTensorCores(const AttentionArgs& a) {
   return a.dim == kDim && a.heads >= 16 && a.tokens <= 65535 &&
+         a.window_capacity < size_t{1} << 30 &&
          a.window_format == RowFormat::kFp8Block32 &&
          (a.selected == nullptr || a.latent_format == RowFormat::kFp4Block16) &&
          Aligned(a.q) && Aligned(a.out) && Aligned(a.window_rows) &&

@@ -26,6 +26,7 @@ void HcSplitFew(const HcSplitArgs& args);
 // and a device with clusters.
 bool TakesMany(const HcSplitArgs& args);
 // A tile of tokens stays in the shared memory of a cluster: for many tokens.
+// Without the owed expand, which comes before as a kernel of its own.
 void HcSplitMany(const HcSplitArgs& args);
 
 // Tokens [first, first + count).

@@ -7,10 +7,9 @@
 // memory at once: pieces of 64 bytes here and there run at a fifth of the
 // bandwidth. Warps are 4 groups of 16 tokens by 4 slabs of the step. Streams
 // are in registers a step ahead; fn, which every cluster reads once a tile,
-// comes through shared memory in two stages, of which the last warp to leave
-// one has it filled again, so that warps need not keep step. The sums are those
-// of the slabs of hc_split_four.cuh in the same order as hc_split_few.cu adds
-// them.
+// comes through shared memory in two stages, so that warps need not keep step.
+// The sums are those of the slabs of hc_split_four.cuh in the same order as
+// hc_split_few.cu adds them.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -42,13 +41,13 @@ constexpr unsigned kPad = 16;
 
 struct Shared {
   float fn[2][kSlabWarps][kSlabFn];
-  uint64_t full[2];  // mbarriers: the stage is there
-  unsigned left[2];  // warps that are done with the stage
-  Coefficients coefficients[kTile];
+  uint64_t full[2];          // mbarriers: the stage is there
+  uint64_t left[2];          // mbarriers: all warps are done with the stage
+  float4 pre[kTile];         // of the tile, for its collapse
   float sums[kTile][kSums];  // of this block's channels
   float m[kCluster][kSums];  // of the tokens whose coefficients it makes
   float comb[kCluster][kStreams * kStreams];
-  float pre[kCluster][kStreams];
+  float own_pre[kCluster][kStreams];
   float factor[kTile];
   float x[1];  // [kTile, D / 8 + kPad]
 };
@@ -97,12 +96,9 @@ __device__ float4 LoadStream(const float* p) {
 }
 
 // The streams of a lane's two tokens: where they are, and what was read there.
-template <bool kExpand>
 struct Streams {
-  float* at[2];  // channel of stream 0
-  const float* y_at[2];
+  const float* at[2];  // channel of stream 0
   float4 h[2][kStreams];
-  float4 y[2];
 
   // The cluster's last token stands in for those past the end.
   __device__ void MoveTo(const HcSplitArgs& a, const Place& place,
@@ -112,28 +108,30 @@ struct Streams {
     for (int i = 0; i < 2; ++i) {
       const size_t t = min(first_token + place.token + 8 * i, place.end - 1);
       at[i] = a.h + t * kStreams * a.dim + c;
-      y_at[i] = kExpand ? a.y + t * a.dim + c : nullptr;
     }
   }
   __device__ void NextStep() {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      at[i] += kStep;
-      if (kExpand) y_at[i] += kStep;
-    }
+    for (int i = 0; i < 2; ++i) at[i] += kStep;
   }
   __device__ void Load(size_t dim) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int s = 0; s < kStreams; ++s) h[i][s] = LoadStream(at[i] + s * dim);
-      if (kExpand) y[i] = LoadStream(y_at[i]);
     }
   }
 };
 
 __device__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// In one piece, which the compiler does not find out by itself.
+__device__ void StoreShared(float* p, float4 v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(SharedAddress(p)),
+               "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
 }
 
 // The stages of fn. Steps are counted over all tiles.
@@ -145,14 +143,29 @@ struct FnStages {
   // By one thread.
   __device__ void Begin(unsigned all_steps) const {
     for (unsigned stage = 0; stage < 2; ++stage) {
-      shared.left[stage] = 0;
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
-                       SharedAddress(&shared.full[stage]))
-                   : "memory");
+      Init(&shared.full[stage], 1);
+      Init(&shared.left[stage], kThreads / kWarp);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     Fill(0);
     if (all_steps > 1) Fill(1);
+  }
+  static __device__ void Init(uint64_t* barrier, unsigned arrivals) {
+    asm volatile(
+        "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)),
+        "r"(arrivals)
+        : "memory");
+  }
+  static __device__ void WaitFor(uint64_t* barrier, unsigned phase) {
+    asm volatile(
+        "{\n"
+        ".reg .pred there;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
+        "@!there bra again;\n"
+        "}\n" ::"r"(SharedAddress(barrier)),
+        "r"(phase)
+        : "memory");
   }
   __device__ void Fill(unsigned step) const {
     constexpr unsigned kBytes = sizeof(shared.fn[0]);
@@ -167,36 +180,28 @@ struct FnStages {
         "l"(fn + step % steps * (kSlabWarps * kSlabFn)), "n"(kBytes), "r"(full)
         : "memory");
   }
-  __device__ void Wait(unsigned step) const {
-    asm volatile(
-        "{\n"
-        ".reg .pred there;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
-        "@!there bra again;\n"
-        "}\n" ::"r"(SharedAddress(&shared.full[step % 2])),
-        "r"(step / 2 % 2)
-        : "memory");
+  // The first thread fills the stage that all have left.
+  __device__ void Enter(unsigned step, unsigned all_steps) const {
+    if (threadIdx.x == 0 && step >= 1 && step + 1 < all_steps) {
+      WaitFor(&shared.left[(step - 1) % 2], (step - 1) / 2 % 2);
+      Fill(step + 1);
+    }
+    WaitFor(&shared.full[step % 2], step / 2 % 2);
   }
-  // By a whole warp; `more`: the step two further on will be needed.
-  __device__ void Leave(unsigned step, bool more) const {
+  __device__ void Leave(unsigned step) const {
     __syncwarp();
     if (threadIdx.x % kWarp != 0) return;
-    __threadfence_block();
-    unsigned* const left = &shared.left[step % 2];
-    if (atomicAdd(left, 1u) != kThreads / kWarp - 1) return;
-    *left = 0;
-    __threadfence_block();
-    if (more) Fill(step + 2);
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(
+                     SharedAddress(&shared.left[step % 2]))
+                 : "memory");
   }
 };
 
-__device__ void LoadTileCoefficients(const HcSplitArgs& a, const Place& place,
-                                     size_t first_token, bool expand,
-                                     Shared& shared) {
+__device__ void LoadTilePre(const HcSplitArgs& a, const Place& place,
+                            size_t first_token, Shared& shared) {
   if (threadIdx.x >= kTile) return;
   const size_t t = min(first_token + threadIdx.x, place.end - 1);
-  shared.coefficients[threadIdx.x] = LoadCoefficients(a, t, expand);
+  shared.pre[threadIdx.x] = Load(a.collapse_pre + t * kStreams);
 }
 
 // Sums of the lane's two tokens over the slabs of its warp so far.
@@ -238,27 +243,20 @@ struct Totals {
 };
 
 // A lane's two tokens through a step.
-template <bool kExpand, bool kRound>
-__device__ void Step(const HcSplitArgs& a, const Place& place,
-                     size_t first_token, unsigned step, const float* fn,
-                     Streams<kExpand>& streams, Totals& totals,
-                     Shared& shared) {
+template <bool kRound>
+__device__ void Step(const Place& place, unsigned step, const float* fn,
+                     Streams& streams, Totals& totals, Shared& shared) {
   SlabSums slab;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const unsigned token = place.token + 8 * i;
-    const float4 x =
-        TokenSlab<kExpand>(shared.coefficients[token], streams.y[i], kRound,
-                           streams.h[i], &slab.h2[i], &slab.x2[i]);
-    Store(shared.x + token * (place.channels + kPad) + step * kStep +
-              place.channel,
-          x);
-    if (kExpand && first_token + token < place.end) {
-#pragma unroll
-      for (int s = 0; s < kStreams; ++s) {
-        Store(streams.at[i] + s * a.dim, streams.h[i][s]);
-      }
-    }
+    Coefficients coefficients;
+    coefficients.pre = shared.pre[token];
+    const float4 x = TokenSlab<false>(coefficients, float4{}, kRound,
+                                      streams.h[i], &slab.h2[i], &slab.x2[i]);
+    StoreShared(shared.x + token * (place.channels + kPad) + step * kStep +
+                    place.channel,
+                x);
   }
 #pragma unroll
   for (int s = 0; s < kStreams; ++s) {
@@ -329,7 +327,7 @@ __device__ void Finish(const HcSplitArgs& a, const Place& place,
   if (place.warp < kCluster && lane < kOutputs &&
       own + place.warp < place.end) {
     StoreOutput(a, own + place.warp, shared.m[place.warp], lane, affine,
-                shared.pre[place.warp], shared.comb[place.warp]);
+                shared.own_pre[place.warp], shared.comb[place.warp]);
   }
   __syncthreads();
   if (place.warp == 0) {
@@ -370,7 +368,7 @@ __device__ void Finish(const HcSplitArgs& a, const Place& place,
 
 #endif
 
-template <bool kExpand, bool kRound>
+template <bool kRound>
 __global__ void __launch_bounds__(kThreads, 1)
     TileKernel(HcSplitArgs a, const float* fn) {
 #if __CUDA_ARCH__ >= 900
@@ -384,25 +382,24 @@ __global__ void __launch_bounds__(kThreads, 1)
       CeilDiv(place.end - place.begin, kTile) * place.steps;
   WaitForKernelAhead();
   if (threadIdx.x == 0) stages.Begin(all_steps);
-  Streams<kExpand> streams;
+  Streams streams;
   streams.MoveTo(a, place, place.begin);
   streams.Load(a.dim);
-  LoadTileCoefficients(a, place, place.begin, kExpand, shared);
+  LoadTilePre(a, place, place.begin, shared);
   __syncthreads();
   unsigned step = 0;  // over all tiles
   for (size_t first = place.begin; first < place.end; first += kTile) {
     Totals totals;
     for (unsigned i = 0; i < place.steps; ++i, ++step) {
-      stages.Wait(step);
+      stages.Enter(step, all_steps);
       const float* const weights = shared.fn[step % 2][place.slab] +
                                    place.lane.row * kSlab +
                                    4 * place.lane.column;
-      Step<kExpand, kRound>(a, place, first, i, weights, streams, totals,
-                            shared);
+      Step<kRound>(place, i, weights, streams, totals, shared);
       i + 1 == place.steps ? streams.MoveTo(a, place, first + kTile)
                            : streams.NextStep();
       streams.Load(a.dim);
-      stages.Leave(step, step + 2 < all_steps);
+      stages.Leave(step);
     }
     // The cluster has read the sums of the tile before.
     if (first != place.begin) cluster.barrier_wait();
@@ -410,7 +407,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     cluster.sync();
     ReadSums(a, place, shared);
     cluster.barrier_arrive();
-    LoadTileCoefficients(a, place, first + kTile, kExpand, shared);
+    LoadTilePre(a, place, first + kTile, shared);
     __syncthreads();
     Finish<kRound>(a, place, first, shared);
     __syncthreads();
@@ -453,11 +450,7 @@ bool TakesMany(const HcSplitArgs& a) {
 void HcSplitMany(const HcSplitArgs& args) {
   const float* const fn = PackFn(args.fn);
   if (fn == nullptr) return;
-  const bool round = args.round_bf16;
-  const auto kernel =
-      args.y != nullptr
-          ? (round ? TileKernel<true, true> : TileKernel<true, false>)
-          : (round ? TileKernel<false, true> : TileKernel<false, false>);
+  const auto kernel = args.round_bf16 ? TileKernel<true> : TileKernel<false>;
   const size_t shared = SharedBytes(args.dim);
   Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(shared)),

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ops/cuda/codec.cuh"
+#include "ops/cuda/codec_bf16.cuh"
 #include "ops/cuda/index_scores.cuh"
 #include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/stream.cuh"
@@ -72,24 +72,40 @@ __device__ void LoadQueries(const IndexScoresArgs& a, size_t first,
   }
 }
 
-// 32 values of one key, two a register.
-__device__ void LoadKey(const uint8_t* row, unsigned column,
-                        uint32_t (&values)[2 * kSteps]) {
-  const uint32_t* const codes =
-      reinterpret_cast<const uint32_t*>(row) + 4 * column;
-  const float scale = E8M0ToF32(row[kDim / 2 + column]);
+// A lane's part of 32 keys as it lies in memory: a block of each of four.
+struct PackedKeys {
+  uint32_t codes[kKeys / 8][4];
+  uint8_t scales[kKeys / 8];
+
+  // The last entry stands in for those past the end.
+  __device__ void Load(const IndexScoresArgs& a, size_t begin) {
+    const unsigned row = threadIdx.x % kWarp / 4, column = threadIdx.x % 4;
 #pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    const uint32_t word = codes[w];
+    for (unsigned n = 0; n < kKeys / 8; ++n) {
+      const size_t g = min(begin + 8 * n + row, a.groups - 1);
+      const uint8_t* const key = a.key_rows + g * kRowBytes;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const __nv_bfloat162 pair =
-          __floats2bfloat162_rn(E2M1ToF32(word >> (8 * i) & 15) * scale,
-                                E2M1ToF32(word >> (8 * i + 4) & 15) * scale);
-      values[4 * w + i] = *reinterpret_cast<const uint32_t*>(&pair);
+      for (unsigned w = 0; w < 4; ++w) {
+        codes[n][w] = reinterpret_cast<const uint32_t*>(key)[4 * column + w];
+      }
+      scales[n] = key[kDim / 2 + column];
     }
   }
-}
+  // Two values a register.
+  __device__ void Decode(uint32_t (&keys)[kKeys / 8][2 * kSteps]) const {
+#pragma unroll
+    for (unsigned n = 0; n < kKeys / 8; ++n) {
+      const float scale = E8M0ToF32(scales[n]);
+#pragma unroll
+      for (unsigned w = 0; w < 4; ++w) {
+        uint32_t pairs[4];
+        E2M1ToBF16(codes[n][w], scale, pairs);
+#pragma unroll
+        for (unsigned i = 0; i < 4; ++i) keys[n][4 * w + i] = pairs[i];
+      }
+    }
+  }
+};
 
 __device__ float Relu(float x) { return x < 0 ? 0.0f : x; }  // NaN stays NaN
 
@@ -169,15 +185,16 @@ __global__ void __launch_bounds__(kThreads) Kernel(IndexScoresArgs a) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const unsigned row = lane / 4, column = lane % 4;
   const size_t first = blockIdx.y * size_t{kTokens};
   const unsigned tokens =
       static_cast<unsigned>(min(a.tokens - first, size_t{kTokens}));
+  const size_t stride = gridDim.x * size_t{kWarps} * kKeys;
+  size_t begin = (blockIdx.x * size_t{kWarps} + warp) * kKeys;
+  PackedKeys packed;
+  packed.Load(a, begin);  // on its way while the queries are loaded
   LoadQueries(a, first, tokens, shared);
   __syncthreads();
-  const size_t stride = gridDim.x * size_t{kWarps} * kKeys;
-  for (size_t begin = (blockIdx.x * size_t{kWarps} + warp) * kKeys;
-       begin < a.groups; begin += stride) {
+  for (; begin < a.groups; begin += stride) {
     // The tokens that want any of these keys, a bit each.
     const unsigned own = static_cast<unsigned>(min(begin + lane, a.groups - 1));
     unsigned wanting = 0;
@@ -187,13 +204,7 @@ __global__ void __launch_bounds__(kThreads) Kernel(IndexScoresArgs a) {
                  << t;
     }
     uint32_t keys[kKeys / 8][2 * kSteps];
-    if (wanting != 0) {
-#pragma unroll
-      for (unsigned n = 0; n < kKeys / 8; ++n) {
-        const size_t g = min(begin + 8 * n + row, a.groups - 1);
-        LoadKey(a.key_rows + g * kRowBytes, column, keys[n]);
-      }
-    }
+    packed.Decode(keys);
     const size_t g = begin + KeyOf();
     for (unsigned t = 0; t < tokens; ++t) {
       float score = -std::numeric_limits<float>::infinity();
@@ -204,6 +215,7 @@ __global__ void __launch_bounds__(kThreads) Kernel(IndexScoresArgs a) {
       }
       if (g < a.groups) a.scores[(first + t) * a.groups + g] = score;
     }
+    packed.Load(a, begin + stride);
   }
 }
 
