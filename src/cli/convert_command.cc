@@ -7,6 +7,7 @@
 #include "interrupt.h"
 #include "output.h"
 #include "progress.h"
+#include "sizes.h"
 
 namespace ecphory::cli {
 
@@ -40,8 +41,8 @@ Status RunConvert(const ConvertFlags& flags) {
   if (flags.json) {
     return PrintJson(Json{{"output", flags.output}, {"bytes", bytes}});
   }
-  return Print("wrote " + flags.output + ", " + std::to_string(bytes) +
-               " bytes\n");
+  return Print(Format("wrote %s, %s (%s bytes)\n", flags.output.c_str(),
+                      HumanBytes(bytes).c_str(), Grouped(bytes).c_str()));
 }
 
 }  // namespace

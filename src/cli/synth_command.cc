@@ -62,12 +62,14 @@ std::string FactsText(const SynthModelFlags& flags,
     layers += " " + std::to_string(layer);
   }
   std::string text = Format(
-      "%s %s: %s, %s tensors, %s (%s bytes), Engram tables %s of it",
+      "%s %s: %s, %s tensors of %s (%s bytes)",
       flags.dry_run ? "would write" : "wrote", flags.options.output.c_str(),
       facts.architecture.c_str(), Grouped(facts.tensors).c_str(),
       HumanBytes(facts.tensor_bytes).c_str(),
-      Grouped(facts.tensor_bytes).c_str(),
-      HumanBytes(facts.engram_bytes).c_str());
+      Grouped(facts.tensor_bytes).c_str());
+  if (facts.engram_bytes > 0) {
+    text += ", Engram tables " + HumanBytes(facts.engram_bytes) + " of it";
+  }
   if (!flags.dry_run) text += Format(", in %.1f s", seconds);
   return text + "\n  layers of " + flags.options.preset + ":" + layers + "\n";
 }
@@ -119,9 +121,9 @@ void AddShapeFlags(CLI::App& command, SynthModelFlags* flags) {
                           {"q8_0", "q8_0"},
                           {"q4_k", "q4_k"},
                           {"q2", "q2"}},
-                         "Types: released (FP8, FP4; in GGUF Q8_0, MXFP4), or "
-                         "in GGUF q8_0, q4_k, q2 for the experts (default: "
-                         "released)");
+                         "Types of the weights: released (FP8, FP4; in GGUF "
+                         "Q8_0, MXFP4), or, in GGUF only, experts in q8_0, "
+                         "q4_k or q2 (default: released)");
 }
 
 }  // namespace
@@ -134,8 +136,10 @@ void AddSynthCommand(CLI::App& app, Action* action) {
   command->footer(kFooter);
   AddShapeFlags(*command, flags.get());
   AddText(*command, "-o,--output", &options.output, "PATH",
-          "A .gguf file, or a directory of safetensors, to write");
-  AddSeed(*command, "--seed", &options.seed, "Of the weights (default: 1)");
+          "What to write: a file if the name ends in .gguf, else a directory "
+          "of safetensors");
+  AddSeed(*command, "--seed", &options.seed,
+          "Seed of the weights (default: 1)");
   command->add_flag("--overwrite", options.overwrite,
                     "Replace the .gguf file when it exists");
   command->add_flag("--dry-run", flags->dry_run,

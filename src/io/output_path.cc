@@ -9,6 +9,7 @@
 
 #include "io/errno_status.h"
 #include "io/file_internal.h"
+#include "io/path.h"
 
 namespace ecphory {
 
@@ -23,10 +24,10 @@ bool IsPartOf(const std::string& output, const std::string& directory) {
   if (!fs::is_directory(directory, none) || !fs::exists(output, none)) {
     return false;
   }
-  const fs::path extension = fs::path(output).extension();
   return SameFile(DirectoryOf(output), directory) &&
-         (extension == ".json" || extension == ".safetensors" ||
-          extension == ".gguf" || extension == ".npy");
+         (HasExtension(output, ".json") ||
+          HasExtension(output, ".safetensors") ||
+          HasExtension(output, ".gguf") || HasExtension(output, ".npy"));
 }
 
 }  // namespace

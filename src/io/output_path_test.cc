@@ -47,6 +47,8 @@ TEST_F(OutputPathTest, SoAreTheFilesOfAModelsDirectory) {
   EXPECT_EQ(Check("model/config.json", {"model"}),
             StatusCode::kInvalidArgument);
   EXPECT_EQ(Check("model", {"model"}), StatusCode::kInvalidArgument);
+  Write("model/Old.GGUF");
+  EXPECT_EQ(Check("model/Old.GGUF", {"model"}), StatusCode::kInvalidArgument);
   // What is not there, and what is no part of a model, can be written.
   EXPECT_EQ(Check("model/new.json", {"model"}), StatusCode::kOk);
   Write("model/old.xxh");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "format/gguf.h"
+#include "io/path.h"
 #include "model/convert_metadata.h"
 #include "model/convert_rows.h"
 #include "model/engram_source.h"
@@ -190,7 +191,7 @@ Status CheckOutput(const std::string& directory, const std::string& output) {
   for (; entry != end; entry.increment(ignored)) {
     std::error_code no_such_file;
     const bool same = fs::equivalent(entry->path(), output, no_such_file);
-    if (no_such_file || !same || entry->path().extension() == ".gguf") continue;
+    if (no_such_file || !same || HasExtension(entry->path(), ".gguf")) continue;
     return InvalidArgument(
         "%s: is a file of the model to convert; give another output path",
         output.c_str());

@@ -3,7 +3,6 @@
 #include "ecphory/synth.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -24,10 +23,6 @@ namespace {
 // Tables begin on a page of every common system; conversion does the same.
 constexpr uint64_t kAlignment = 16384;
 
-bool IsGguf(const std::string& output) {
-  return std::filesystem::path(output).extension() == ".gguf";
-}
-
 SynthCut CutOf(const SynthModelOptions& options) {
   return {options.layers, options.experts, options.engram_rows};
 }
@@ -42,7 +37,7 @@ struct Planned {
 };
 
 Status PlanV4(const SynthModelOptions& options, Planned* planned) {
-  if (!IsGguf(options.output)) {
+  if (!HasExtension(options.output, ".gguf")) {
     return Unsupported(
         "preset v4-flash is written as GGUF only, expected an output that ends "
         "in .gguf");
@@ -60,7 +55,7 @@ Status PlanV41(const SynthModelOptions& options, Planned* planned) {
   ECPHORY_ASSIGN_OR_RETURN(planned->source,
                            MakeSynthSource(planned->shape, options.output));
   const ModelConfig& config = planned->source.config;
-  const bool gguf = IsGguf(options.output);
+  const bool gguf = HasExtension(options.output, ".gguf");
   if (!gguf && options.dtypes != "released") {
     return InvalidArgument(
         "--dtypes %s: a directory holds the released types; expected an output "
@@ -76,13 +71,13 @@ Status PlanV41(const SynthModelOptions& options, Planned* planned) {
 
 // Rows must be whole blocks, whatever the type.
 Status CountBytes(const SynthModelOptions& options, Planned* planned) {
-  const bool gguf = IsGguf(options.output);
+  const bool gguf = HasExtension(options.output, ".gguf");
   for (const SynthTensor& tensor : planned->tensors) {
     const uint32_t block = GetDTypeInfo(tensor.dtype).block_values;
     if (tensor.cols() % block != 0) {
       return InvalidArgument(
-          "--dtypes %s: tensor '%s' has rows of %llu values, expected blocks "
-          "of %u",
+          "--dtypes %s: tensor '%s' has rows of %llu values, expected a "
+          "multiple of %u",
           options.dtypes.c_str(), tensor.name.c_str(),
           static_cast<unsigned long long>(tensor.cols()), block);
     }
@@ -110,7 +105,8 @@ Status CheckOutput(const SynthModelOptions& options) {
   if (options.output.empty()) {
     return InvalidArgument("no output, expected a .gguf file or a directory");
   }
-  if (!IsGguf(options.output)) return {};  // AtomicDirectory does
+  if (!HasExtension(options.output, ".gguf"))
+    return {};  // AtomicDirectory does
   ECPHORY_RETURN_IF_ERROR(CheckOutputPath(options.output, {}));
   if (options.overwrite || !PathExists(options.output)) return {};
   return InvalidArgument("%s: exists; give another output or --overwrite",
@@ -150,7 +146,7 @@ Result<SynthModelFacts> SynthModel(const SynthModelOptions& options) {
       ThreadPool::Create(options.threads != 0 ? options.threads
                                               : AvailableProcessors()));
   SynthStream stream(options.seed, pool.get());
-  if (IsGguf(options.output)) {
+  if (HasExtension(options.output, ".gguf")) {
     ECPHORY_RETURN_IF_ERROR(WriteGguf(options, planned, &stream));
   } else {
     ECPHORY_RETURN_IF_ERROR(WriteSynthDirectory(

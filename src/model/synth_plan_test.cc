@@ -271,7 +271,7 @@ TEST(SynthPlan, WhatAPresetHasNotIsRefused) {
   ExpectHas(ErrorOf({.dtypes = "q3"}), "released, q8_0, q4_k or q2");
   ExpectHas(ErrorOf({.dtypes = "q2", .output = "dir"}), ".gguf");
   ExpectHas(ErrorOf({.preset = "mini", .dtypes = "q4_k", .output = "a.gguf"}),
-            "rows of 288 values, expected blocks of 256");
+            "rows of 288 values, expected a multiple of 256");
   ExpectHas(ErrorOf({.preset = "v4-flash", .output = "dir"}), "GGUF only");
   ExpectHas(
       ErrorOf({.preset = "v4-flash", .engram_rows = 1000, .output = "a.gguf"}),

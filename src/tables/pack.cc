@@ -1,12 +1,12 @@
 // The released pair, or another file of tables, as one file of row264 rows.
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
 #include "base/quote.h"
 #include "ecphory/engram_tables.h"
 #include "io/output_path.h"
+#include "io/path.h"
 #include "ple/shards.h"
 #include "tables/digest.h"
 #include "tables/layouts.h"
@@ -116,7 +116,7 @@ Result<WrittenTables> RunJob(const PackOptions& options, PackJob job,
 bool WritesGguf(const PackOptions& options) {
   return options.container == TableContainer::kGguf ||
          (options.container == TableContainer::kByName &&
-          std::filesystem::path(options.output).extension() == ".gguf");
+          HasExtension(options.output, ".gguf"));
 }
 
 }  // namespace ecphory::tables

@@ -9,6 +9,7 @@
 #include "format/json_keys.h"
 #include "format/safetensors.h"
 #include "io/file.h"
+#include "io/path.h"
 #include "tables/row_scan.h"
 #include "tables/table_set.h"
 #include "tables/table_writer.h"
@@ -23,7 +24,7 @@ using engram::TableSource;
 using Ull = unsigned long long;
 
 bool IsSafetensors(const std::string& path) {
-  return std::filesystem::path(path).extension() == ".safetensors";
+  return HasExtension(path, ".safetensors");
 }
 
 // Where one part of a table lies.

@@ -11,6 +11,7 @@
 #include "ecphory/engram_tables.h"
 #include "engram/synth_rows.h"
 #include "io/file.h"
+#include "io/path.h"
 #include "tables/digest.h"
 #include "tables/layouts.h"
 #include "tables/resumable_file.h"
@@ -56,9 +57,10 @@ SynthCodec MainPart(TableCodec codec) {
 
 TableContainer ContainerOf(const SynthOptions& options) {
   if (options.container != TableContainer::kByName) return options.container;
-  const auto extension = std::filesystem::path(options.output).extension();
-  if (extension == ".gguf") return TableContainer::kGguf;
-  if (extension == ".safetensors") return TableContainer::kSafetensors;
+  if (HasExtension(options.output, ".gguf")) return TableContainer::kGguf;
+  if (HasExtension(options.output, ".safetensors")) {
+    return TableContainer::kSafetensors;
+  }
   return TableContainer::kRaw;
 }
 

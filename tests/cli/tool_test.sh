@@ -293,7 +293,7 @@ expect 3 'nope' "${report[@]}" -f nope
 expect 2 'no text to report on' "${report[@]}" -f empty.txt
 
 echo "== convert"
-expect 0 'wrote out.gguf' convert "$model" out.gguf
+expect 0 'wrote out.gguf, .*B \([0-9,]* bytes\)$' convert "$model" out.gguf
 expect 0 'gguf' info -m out.gguf
 expect 0 . run -m out.gguf -p hello -n 5 --temp 0
 "$tool" info -m out.gguf --tensors >tensors
@@ -333,6 +333,10 @@ expect 2 'exists; give another output directory' \
 expect 0 'would write full.gguf: deepseek41, 1,046 tensors' \
   synth -o full.gguf --dtypes q2 --dry-run
 [ ! -e full.gguf ] || fail "--dry-run wrote a file"
+expect 0 'would write x.GGUF: deepseek41, 1,046 tensors of ' \
+  synth --layers 40 -o x.GGUF --dry-run
+expect 0 'would write v4.gguf: deepseek4, [0-9]+ tensors of .* bytes\)$' \
+  synth --preset v4-flash --layers 1 -o v4.gguf --dry-run
 expect 2 'o is missing' synth
 expect 2 'layers 41: v41-flash has 40 layers' synth --layers 41 -o x.gguf
 compgen -G '*.partial-*' && fail "synth left a temporary behind"
