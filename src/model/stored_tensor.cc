@@ -25,6 +25,11 @@ Status WrongTensor(const ModelSource& source, const TensorInfo& tensor,
                  tensor.ShapeString().c_str(), expected.c_str());
 }
 
+// What a matrix may be made of, in either kind of file.
+constexpr char kGgufTypes[] =
+    "F32, F16, BF16, Q8_0, MXFP4, Q4_K, Q2_K or IQ2_XXS";
+constexpr char kReleasedTypes[] = "F32, F16, BF16, F8_E4M3 or I8 (packed FP4)";
+
 // Types that exist but that no kernel here reads.
 Status UnreadableType(const ModelSource& source, const TensorInfo& tensor,
                       const char* readable) {
@@ -98,14 +103,15 @@ Result<StoredMatrix> FindMatrix(const ModelSource& source,
     ECPHORY_RETURN_IF_ERROR(CheckShape(source, *matrix.data, {rows, cols}));
     return matrix;
   }
-  if (const auto format = ScaledFormat(matrix.data->dtype)) {
-    matrix.format = *format;
+  // Scales in a tensor of their own: GGUF has no such pairs.
+  const bool gguf = source.format == "gguf";
+  const auto scaled = ScaledFormat(matrix.data->dtype);
+  if (scaled && !gguf) {
+    matrix.format = *scaled;
     return FindScaled(source, name, matrix);
   }
-  return UnreadableType(
-      source, *matrix.data,
-      "F32, F16, BF16, Q8_0, MXFP4, Q4_K, Q2_K, IQ2_XXS, F8_E4M3 or I8 "
-      "(packed FP4)");
+  return UnreadableType(source, *matrix.data,
+                        gguf ? kGgufTypes : kReleasedTypes);
 }
 
 Result<std::vector<StoredMatrix>> SplitStack(const ModelSource& source,
@@ -113,8 +119,7 @@ Result<std::vector<StoredMatrix>> SplitStack(const ModelSource& source,
                                              const TensorSlot& slot) {
   const auto format = SelfContainedFormat(stack.dtype);
   if (!format) {
-    return UnreadableType(source, stack,
-                          "F32, F16, BF16, Q8_0, MXFP4, Q4_K, Q2_K or IQ2_XXS");
+    return UnreadableType(source, stack, kGgufTypes);
   }
   ECPHORY_RETURN_IF_ERROR(CheckShape(source, stack, slot.shape));
   std::vector<StoredMatrix> experts(slot.shape[0]);
