@@ -16,14 +16,16 @@ namespace {
 
 constexpr char kFooter[] = R"(
 Measures first what this machine does at best with so many threads: reading,
-copying, multiply-adds. Then every operator at the shapes of the released model,
-with weights that rotate through more memory than any cache holds; 'share' is
-the time that the bytes take at that bandwidth, or the arithmetic at that peak,
-over the time it took. Best on an otherwise idle machine.
+copying, multiply-adds. 'share' is the time that the bytes take at that
+bandwidth, or the arithmetic at that peak, over the time it took.
 
-With -m a model as a whole as well: a prompt, and steps of one token at each
---context. The caches are then filled with random rows, so that no long prefill
-is needed; bytes are those of the weights and rows that a step touched.
+With --ops every operator at the shapes of the released model, with weights that
+rotate through more memory than any cache holds. With -m a model as a whole: a
+prompt, and steps of one token at each --context. The caches are then filled
+with random rows, so that no long prefill is needed; bytes are those of the
+weights and rows that a step touched.
+
+Best on an otherwise idle machine. docs/bench.md explains every figure.
 
 Examples:
   ecphory bench --ops
@@ -56,6 +58,10 @@ Status PrintNames(const BenchFlags& flags) {
     if (name.find(flags.options.filter) == std::string::npos) continue;
     names.push_back(name);
     lines += name + "\n";
+  }
+  if (names.empty()) {
+    return InvalidArgument("no figure's name holds '%s'",
+                           flags.options.filter.c_str());
   }
   if (flags.json) return PrintJson(BenchNamesJson(names));
   return Print(lines);
@@ -93,11 +99,8 @@ void AddContexts(CLI::App& app, BenchOptions* options) {
           ParseInteger("--context", text, 0, kMaxContext));
     }
   };
-  app.add_option_function<std::vector<std::string>>(
-         "--context", set,
-         "Tokens before a step of one, between commas (default: 1024)")
-      ->delimiter(',')
-      ->type_name("N");
+  AddList(app, "--context", set, "N,...",
+          "With -m: time a step of one token after so many (default: 1024)");
 }
 
 void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
@@ -110,7 +113,8 @@ void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
       "released)");
   AddText(command, "--filter", &options.filter, "TEXT",
           "Only operators whose name holds this; --list shows the names");
-  command.add_flag("--list", flags->list, "Only print the operators' names");
+  command.add_flag("--list", flags->list,
+                   "Print the operators' names, measure nothing");
   AddChoice<BenchPages>(
       command, "--pages", &options.pages,
       {{"small", BenchPages::kSmall}, {"huge", BenchPages::kHuge}},
@@ -127,7 +131,7 @@ void AddPassFlags(CLI::App& command, BenchFlags* flags) {
   AddActivationsFlag(command, &options.session.activations);
   AddContexts(command, &options);
   AddInteger(command, "--prompt", &options.prompt, 1, kMaxChunk,
-             "Tokens of the prompt (default: 512)");
+             "With -m: tokens of the prompt (default: 512)");
 }
 
 }  // namespace
@@ -140,11 +144,11 @@ void AddBenchCommand(CLI::App& app, Action* action) {
   AddOpsFlags(*command, flags.get());
   AddPassFlags(*command, flags.get());
   AddInteger(*command, "--repetitions", &flags->options.rounds, 3, 1000,
-             "Rounds a figure is the median of (default: 7)");
+             "Rounds whose median is shown (default: 7)");
   AddReal(
       *command, "--seconds", &flags->seconds,
       [](float value) { return value > 0 && value <= 600; },
-      "more than 0, up to 600", "A figure takes about (default: 0.2)");
+      "more than 0, up to 600", "About how long a figure takes (default: 0.2)");
   AddText(*command, "--sgemm", &flags->options.sgemm, "FILE",
           "OpenBLAS or oneDNN to measure beside (default: the system's)");
   command->add_flag("--quick", flags->quick,

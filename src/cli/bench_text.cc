@@ -24,14 +24,16 @@ std::string Rate(double amount, double seconds) {
 }
 
 std::string ConditionsText(const BenchReport& report) {
-  return Format(
+  std::string text = Format(
       "%s, %u processors, %s of memory, %s, %s\n"
-      "%u threads, %s, %s pages, %s sizes, weights over %s\n",
+      "%u threads, %s, %s pages, buffers of %s",
       report.cpu.c_str(), report.processors,
       HumanBytes(report.memory_bytes).c_str(), report.system.c_str(),
       report.date.c_str(), report.threads, report.backend.c_str(),
-      report.pages == "huge" ? "2 MiB" : "4 KiB", report.sizes.c_str(),
+      report.pages == "huge" ? "2 MiB" : "4 KiB",
       HumanBytes(report.working_set).c_str());
+  if (!report.ops.empty()) text += ", operators at " + report.sizes + " sizes";
+  return text + "\n";
 }
 
 std::string YardstickText(const BenchYardstick& yardstick) {
@@ -70,8 +72,8 @@ std::string PartsText(const BenchPass& pass) {
 
 std::string ModelText(const BenchModel& model) {
   std::string text = Format(
-      "\n%s%s%s: %u threads, %s, activations %s; opened in %s, first token of "
-      "%u after %s\n",
+      "\n%s%s%s: %u threads, %s, activations %s; opened in %s; first token "
+      "after a prompt of %u: %s\n",
       model.path.c_str(), model.name.empty() ? "" : ", ", model.name.c_str(),
       model.threads, model.backend.c_str(), model.activations.c_str(),
       Time(model.open_seconds).c_str(), model.prompt,
@@ -89,10 +91,12 @@ std::string ModelText(const BenchModel& model) {
   }
   if (!model.decode.empty()) {
     text +=
-        "  decode: the caches were filled with random rows up to that "
-        "context\n";
+        "  decode/N: a step after N tokens; the caches were filled with random "
+        "rows\n";
   }
-  return text;
+  return text +
+         "  indented: time by operators, of a pass of its own that is slower "
+         "for being watched\n";
 }
 
 }  // namespace

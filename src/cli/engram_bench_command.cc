@@ -231,24 +231,23 @@ void AddEngramBenchCommand(CLI::App& group, Action* action) {
           "Rows of these token ids, a .npy or .json file");
   command->add_flag("--sequential", flags->sequential,
                     "Rows in the order of the tables");
-  command
-      ->add_option("--io", options.modes,
-                   "Ways in, between commas (default: all that fit)")
-      ->delimiter(',')
-      ->type_name("uring|pread|buffered|mmap|ram");
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "--depths",
-          [flags](const std::vector<std::string>& texts) {
-            flags->options.depths.clear();
-            for (const std::string& text : texts) {
-              flags->options.depths.push_back(
-                  ParseInteger("--depths", text, 1, 4096));
-            }
-          },
-          "Reads in flight, between commas (default: 1,4,16,48,128,256)")
-      ->delimiter(',')
-      ->type_name("N");
+  AddList(
+      *command, "--io",
+      [flags](const std::vector<std::string>& names) {
+        flags->options.modes = names;
+      },
+      "WAY,...",
+      "Ways in: uring, pread, buffered, mmap, ram (default: all that fit)");
+  AddList(
+      *command, "--depths",
+      [flags](const std::vector<std::string>& texts) {
+        flags->options.depths.clear();
+        for (const std::string& text : texts) {
+          flags->options.depths.push_back(
+              ParseInteger("--depths", text, 1, 4096));
+        }
+      },
+      "N,...", "Reads in flight (default: 1,4,16,48,128,256)");
   AddChoice<std::string>(*command, "--state", &flags->state,
                          {{"cold", "cold"}, {"warm", "warm"}, {"both", "both"}},
                          "State of the page cache (default: both)");

@@ -1,5 +1,6 @@
 #include "flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -121,6 +122,25 @@ CLI::Option* AddReal(CLI::App& app, const std::string& flag, float* value,
   return AddSetter(app, flag, set, "X", help);
 }
 
+CLI::Option* AddList(
+    CLI::App& app, const std::string& flag,
+    const std::function<void(const std::vector<std::string>&)>& set,
+    const std::string& type, const std::string& help) {
+  const auto split = [=](const std::string& text) {
+    std::vector<std::string> items;
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      if (end == begin) {
+        internal::ThrowBadValue(flag, text, "values between commas");
+      }
+      items.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    set(items);
+  };
+  return AddSetter(app, flag, split, type, help);
+}
+
 CLI::Option* AddText(CLI::App& app, const std::string& flag, std::string* value,
                      const std::string& type, const std::string& help) {
   return app.add_option(flag, *value, help)->type_name(type);
@@ -177,8 +197,8 @@ void AddComputeFlags(CLI::App& app, ModelOptions* options) {
           "auto, cores before their second threads; or none (default: none)");
   AddChoice<std::string>(app, "--weights", &options->weights,
                          {{"map", "map"}, {"copy", "copy"}},
-                         "Weights as pages of the mapped file, or read into "
-                         "memory, in large pages and for good (default: map)");
+                         "map: pages of the mapped files; copy: read into "
+                         "memory, in large pages (default: map)");
 }
 
 void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {

@@ -4,9 +4,11 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ecphory/model.h"
 
@@ -35,6 +37,13 @@ CLI::Option* AddReal(CLI::App& app, const std::string& flag, float* value,
                      const std::string& help);
 CLI::Option* AddText(CLI::App& app, const std::string& flag, std::string* value,
                      const std::string& type, const std::string& help);
+
+// Values between commas, as "1024,65536"; an empty one is an error. `set` gets
+// all of them. The type's name has to say that there may be several: "N,...".
+CLI::Option* AddList(
+    CLI::App& app, const std::string& flag,
+    const std::function<void(const std::vector<std::string>&)>& set,
+    const std::string& type, const std::string& help);
 
 // One of the map's names.
 template <typename T>

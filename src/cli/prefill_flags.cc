@@ -73,9 +73,9 @@ void AddActivationsFlag(CLI::App& app, Activations* activations) {
       {{"f32", Activations::kF32},
        {"bf16", Activations::kBF16},
        {"int8", Activations::kInt8}},
-      "Activations in fp32, rounded to bf16 where the release rounds, or fp32 "
-      "with the inputs of products with 2-, 4- and 8-bit weights rounded to "
-      "int8: fast, approximate (default: f32)");
+      "f32; bf16: rounded where the release rounds; int8: as f32, but inputs "
+      "of products with Q8_0, MXFP4, FP4, Q4_K, Q2_K and IQ2_XXS weights "
+      "rounded to int8, faster and approximate (default: f32)");
 }
 
 }  // namespace ecphory::cli

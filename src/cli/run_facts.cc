@@ -72,12 +72,14 @@ std::string RunFacts::ToLine() const {
   const MemoryUse use = memory.Use();
   const SessionStats& stats = result.stats;
   std::string line =
-      Format("[%llu prompt tokens at %.0f tokens/s",
+      Format("[%llu prompt tokens at %s tokens/s",
              static_cast<unsigned long long>(result.prompt_tokens),
-             PerSecond(result.prompt_tokens, result.prompt_seconds)) +
+             HumanRate(PerSecond(result.prompt_tokens, result.prompt_seconds))
+                 .c_str()) +
       SkippedText(stats, model->config().n_layers);
-  line += Format("; %zu generated at %.0f tokens/s; first token after %.2f s",
-                 result.tokens.size(), GeneratedPerSecond(result),
+  line += Format("; %zu generated at %s tokens/s; first token after %.2f s",
+                 result.tokens.size(),
+                 HumanRate(GeneratedPerSecond(result)).c_str(),
                  start_to_first_token);
   line += "; Engram: " + Grouped(stats.engram_rows) + " rows, " +
           Grouped(stats.engram_rows_read) + " read, " + WaitText(stats);

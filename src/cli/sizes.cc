@@ -30,6 +30,11 @@ std::string HumanBytes(uint64_t bytes) {
   return Scaled(bytes, kUnits);
 }
 
+std::string HumanRate(double rate) {
+  const int decimals = rate < 0.995 ? 2 : rate < 99.95 ? 1 : 0;
+  return Format("%.*f", decimals, rate);
+}
+
 std::string HumanCount(uint64_t count) {
   static constexpr const char* kUnits[] = {"", " k", " M", " B", " T"};
   return Scaled(count, kUnits);

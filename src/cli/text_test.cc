@@ -35,6 +35,12 @@ TEST(SizesTest, AsPeopleReadThem) {
   EXPECT_EQ(HumanBytes(39214080), "39.2 MB");
   EXPECT_EQ(HumanBytes(763000000000), "763 GB");
   EXPECT_EQ(HumanCount(12345678), "12.3 M");
+  EXPECT_EQ(HumanRate(0), "0.00");
+  EXPECT_EQ(HumanRate(0.167), "0.17");
+  EXPECT_EQ(HumanRate(0.996), "1.0");
+  EXPECT_EQ(HumanRate(99.94), "99.9");
+  EXPECT_EQ(HumanRate(99.96), "100");
+  EXPECT_EQ(HumanRate(1311.6), "1312");
 }
 
 TEST(Utf8Test, OneLineShowsWhatIsNoText) {

@@ -122,7 +122,8 @@ Result<std::unique_ptr<Sgemm>> Sgemm::Load(const std::string& path,
     }
     tried += (tried.empty() ? "" : ", ") + name;
   }
-  return NotFound("none of %s is installed", tried.c_str());
+  return NotFound("none of %s is installed; --sgemm FILE names another",
+                  tried.c_str());
 }
 
 }  // namespace ecphory::measure

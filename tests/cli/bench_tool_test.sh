@@ -41,6 +41,10 @@ expect 2 'working set of 1048576 bytes, expected 268435456' \
 expect 2 "--sizes: 'huge', expected mini\|released" --ops --sizes huge
 
 expect 2 "--context: 'x', expected a whole number" -m "$model" --context 1,x
+for list in 1,,2 ,1 1, , ''; do
+  expect 2 "--context: '$list', expected values between commas" \
+    -m "$model" "--context=$list"
+done
 expect 2 "--prompt: '0', expected a whole number from 1" -m "$model" --prompt 0
 expect 3 'sgemm: /nosuch.so: ' --ops --filter pool/awake --sgemm /nosuch.so
 expect 3 'nosuch.gguf' -m nosuch.gguf --quick
@@ -51,6 +55,7 @@ echo "== names"
 expect 0 '^matvec/Q8_0/32768x1280$' --list
 expect 0 '^pool/asleep$' --list --filter pool
 grep -q matvec out && fail "--list does not filter"
+expect 2 "no figure's name holds 'nosuch'" --list --filter nosuch
 
 expect 0 '^matvec/F16/8192x288$' --list --sizes mini
 
@@ -65,6 +70,7 @@ echo "== a figure in words and as JSON"
 expect 0 'matvec/Q8_0/5120x1280 .* read' \
   --ops --quick --filter matvec/Q8_0/5120x1280 --threads 2
 grep -qE '^  fma .*FLOP/s' out || fail "no yardstick: $(cat out)"
+grep -q ', operators at released sizes$' out || fail "no sizes: $(cat out)"
 "$tool" bench --ops --quick --filter /5120x1280 --json >out 2>err ||
   fail "--json: $(cat err)"
 if command -v python3 >/dev/null; then
@@ -102,6 +108,7 @@ echo "== a model"
 expect 0 'decode/64 ' -m "$model" --quick --context 64 --prompt 32
 grep -q 'filled with random rows' out || fail "does not say what was filled"
 grep -qE '^    experts .*%' out || fail "no parts: $(cat out)"
+grep -q 'operators at' out && fail "sizes of operators that were not measured"
 "$tool" bench -m "$model" --quick --context 0,64 --prompt 32 --json >out 2>err ||
   fail "-m --json: $(cat err)"
 if command -v python3 >/dev/null; then

@@ -146,6 +146,10 @@ printf '[7%s]' "$(printf ',7%.0s' $(seq 200))" >same.json
 expect 2 'too little' bench a.gguf --tokens-file same.json --seconds 0.02
 expect 2 "--depths: '0', expected a whole number" bench a.gguf --depths 0
 expect 2 "--depths: '1x', expected a whole number" bench a.gguf --depths 1,1x
+expect 2 "--depths: '1,,2', expected values between commas" \
+  bench a.gguf --depths 1,,2
+expect 2 "--io: 'pread,', expected values between commas" \
+  bench --io pread, a.gguf
 
 echo "== outputs onto inputs"
 cp a.gguf kept.gguf
