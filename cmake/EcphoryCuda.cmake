@@ -24,6 +24,7 @@ if(ECPHORY_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES 90-real 80-virtual)
   endif()
   enable_language(CUDA)
+  set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
   # CMake 3.25 does not know that nvcc 12 takes C++20.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
