@@ -184,7 +184,11 @@ fi
 echo "== little memory"
 # A sanitizer needs terabytes of addresses: nothing to learn there.
 if (ulimit -v 4000000 && "$tool" --version) >out 2>err; then
-  for size in 16 18 20 22 24 28 32 40 48; do
+  tried=0
+  for size in 16 18 20 22 24 26 28 32 40 48; do
+    # Where the program cannot even be loaded and start, nothing of it can say so.
+    (ulimit -c 0 -v $((size * 1024)) && "$tool" --version) >out 2>err || continue
+    tried=$((tried + 1))
     for arguments in 'verify a.gguf' 'pack a.gguf -o small.bin --overwrite' \
       'bench a.gguf --depths 256 --seconds 0.01'; do
       # shellcheck disable=SC2086
@@ -192,11 +196,12 @@ if (ulimit -v 4000000 && "$tool" --version) >out 2>err; then
         >out 2>err </dev/null
       code=$?
       case $code in
-        0 | 7 | 127) ;;
+        0 | 7) ;;
         *) fail "exit code $code with $size MiB: $arguments: $(head -c 300 err)" ;;
       esac
     done
   done
+  [ "$tried" -ge 4 ] || fail "little memory: the program starts in $tried of 10 sizes"
   rm -f small.bin*
 fi
 
