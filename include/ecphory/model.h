@@ -99,7 +99,7 @@ struct ModelInfo {
 
 struct ModelOptions {
   uint32_t threads = 0;          // 0 = processors this process may run on
-  std::string backend = "auto";  // "ref", "cpu"
+  std::string backend = "auto";  // "cpu", "ref", "cuda", "cuda:N"
   // How Engram rows come from disk: "auto" (measured, once, when the model is
   // opened), "uring", "pread", "buffered", "mmap" or "ram". What the system
   // does not allow is replaced by what it does: Model::engram_io().

@@ -209,7 +209,9 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {
   AddChoice<std::string>(
       app, "--backend", &flags->options.backend,
       {{"auto", "auto"}, {"cpu", "cpu"}, {"ref", "ref"}},
-      "Operators: vectorised, or the plain reference (default: auto)");
+      "Operators: vectorised, or the plain reference (default: auto)")
+      // Of the processor; both say what computes.
+      ->excludes(app.get_option("--device"));
   AddEngramFlags(app, &flags->options);
 }
 

@@ -86,6 +86,7 @@ expect 2 "-n,--max-tokens: '1e3', expected" run -n 1e3
 expect 2 "--seed: '18446744073709551616', expected" \
   run --seed 18446744073709551616
 expect 2 "--backend: 'gpu', expected auto\|cpu\|ref" run --backend gpu
+expect 2 '--device excludes --backend' run --backend ref --device cuda
 for device in gpu cuda: cuda:x cuda:-1 CUDA; do
   expect 2 "--device: '$device', expected cpu, cuda or cuda:N" run --device "$device"
 done
