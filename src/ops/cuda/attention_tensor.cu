@@ -13,7 +13,7 @@
 
 #include "ops/cuda/attention.cuh"
 #include "ops/cuda/codec_bf16.cuh"
-#include "ops/cuda/dependent_launch.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/tensor.cuh"
@@ -339,7 +339,7 @@ __global__ void __launch_bounds__(kDim / 4)
     return (t * parts.shares + share) * a.heads + head;
   };
   const float sink = a.sink[head];
-  WaitForKernelAhead();
+  WaitForEarlier();
   float top = sink;
   for (unsigned s = 0; s < parts.shares; ++s) {
     top = fmaxf(top, parts.top_and_sum[at(s)].x);
@@ -403,9 +403,9 @@ void TensorAttention(const AttentionArgs& args) {
            Current().stream>>>(args, parts);
   NoteLaunch("attention");
   if (parts.shares == 1) return;
-  LaunchDependent("attention: shares", CombineKernel,
-                  dim3(static_cast<unsigned>(args.heads), tokens), kDim / 4,
-                  args, parts);
+  LaunchOverlapped(CombineKernel,
+                   dim3(static_cast<unsigned>(args.heads), tokens), kDim / 4, 0,
+                   "attention: shares", args, parts);
 }
 
 }  // namespace ecphory::cuda

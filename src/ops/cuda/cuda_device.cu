@@ -15,8 +15,6 @@ namespace {
 
 using cuda::Stream;
 
-__global__ void ProbeKernel() {}
-
 std::string NameOf(const cuda::DeviceFacts& facts) {
   return "cuda:" + std::to_string(facts.ordinal) + " (" + facts.name + ")";
 }
@@ -268,16 +266,6 @@ class CudaDevice : public Device {
 Result<std::shared_ptr<Device>> OpenCudaDevice(int ordinal) {
   ECPHORY_ASSIGN_OR_RETURN(const cuda::DeviceFacts facts,
                            cuda::DescribeDevice(ordinal));
-  cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, ProbeKernel);
-  if (error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return Unsupported(
-        "%s: this build has no code for compute capability %d.%d (%s): build "
-        "it with CMAKE_CUDA_ARCHITECTURES=%d%d",
-        NameOf(facts).c_str(), facts.major, facts.minor,
-        cudaGetErrorString(error), facts.major, facts.minor);
-  }
   return std::shared_ptr<Device>(std::make_shared<CudaDevice>(facts));
 }
 

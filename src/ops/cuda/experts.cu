@@ -47,8 +47,8 @@ bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
                             cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(memory)),
        "experts: group");
-  LaunchOverlapped<GroupKernel>(dim3(1), kGroupThreads, memory,
-                                "experts: group", args, groups);
+  LaunchOverlapped(GroupKernel, dim3(1), kGroupThreads, memory,
+                   "experts: group", args, groups);
   return true;
 }
 
@@ -59,9 +59,9 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   ExpertsArgs args = given;
   if (args.device_experts != nullptr) args.experts = args.device_experts;
   if (args.topk == 0) {
-    LaunchOverlapped<SumKernel>(dim3(Blocks(args.tokens * args.dim, 256)), 256,
-                                0, "experts: sum", args,
-                                static_cast<const float*>(nullptr));
+    LaunchOverlapped(SumKernel, dim3(Blocks(args.tokens * args.dim, 256)), 256,
+                     0, "experts: sum", args,
+                     static_cast<const float*>(nullptr));
     return;
   }
   if (args.topk > kFewSlots) {
@@ -99,9 +99,8 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   }
   LaunchExperts<false>(
       {.args = args, .groups = groups, .in = hidden, .out = out});
-  LaunchOverlapped<SumKernel>(dim3(Blocks(args.tokens * args.dim, 256)), 256, 0,
-                              "experts: sum", args,
-                              static_cast<const float*>(out));
+  LaunchOverlapped(SumKernel, dim3(Blocks(args.tokens * args.dim, 256)), 256, 0,
+                   "experts: sum", args, static_cast<const float*>(out));
 }
 
 }  // namespace ecphory::cuda

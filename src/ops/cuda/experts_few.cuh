@@ -310,7 +310,8 @@ void LaunchExperts(ExpertsStep step) {
   const size_t groups = step.groups.begin != nullptr
                             ? std::min<size_t>(step.args.n_experts, 16)
                             : step.args.tokens * step.args.topk;
-  LaunchOverlapped<ExpertsKernel<kHidden>>(
+  LaunchOverlapped(
+      ExpertsKernel<kHidden>,
       dim3(Blocks(rows, block_rows), static_cast<unsigned>(groups)),
       kExpertsThreads, shared, "experts", step);
 }

@@ -163,9 +163,9 @@ void LaunchTiles(ExpertsTiles step, const float* in) {
   if (!PlanTiles(step, kHidden ? a.tokens : slots, kHidden ? a.dim : a.inner)) {
     return;  // noted
   }
-  LaunchOverlapped<SplitInputsKernel<kHidden>>(
-      dim3(static_cast<unsigned>(kHidden ? a.tokens : slots)), kSplitThreads, 0,
-      "experts: split", step, in);
+  LaunchOverlapped(SplitInputsKernel<kHidden>,
+                   dim3(static_cast<unsigned>(kHidden ? a.tokens : slots)),
+                   kSplitThreads, 0, "experts: split", step, in);
   Note(cudaFuncSetAttribute(TileExpertsKernel<kHidden>,
                             cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(kTileExpertsMemory)),
@@ -173,11 +173,11 @@ void LaunchTiles(ExpertsTiles step, const float* in) {
   // Twice the mean of an expert's slots at a time, the rest in turn.
   const size_t at_a_time = std::min<size_t>(
       2 * Blocks(slots, a.n_experts * kTileSlots), Blocks(slots, kTileSlots));
-  LaunchOverlapped<TileExpertsKernel<kHidden>>(
-      dim3(Blocks(rows, kTileExpertRows<kHidden>),
-           static_cast<unsigned>(a.n_experts),
-           static_cast<unsigned>(at_a_time)),
-      kTileThreadCount, kTileExpertsMemory, "experts", step);
+  LaunchOverlapped(TileExpertsKernel<kHidden>,
+                   dim3(Blocks(rows, kTileExpertRows<kHidden>),
+                        static_cast<unsigned>(a.n_experts),
+                        static_cast<unsigned>(at_a_time)),
+                   kTileThreadCount, kTileExpertsMemory, "experts", step);
 }
 
 }  // namespace ecphory::cuda

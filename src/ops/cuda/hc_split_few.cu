@@ -5,9 +5,9 @@
 // fn is on its way before the kernel ahead has ended.
 #include <algorithm>
 
-#include "ops/cuda/dependent_launch.cuh"
 #include "ops/cuda/hc_split.cuh"
 #include "ops/cuda/hc_split_four.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/reduce.cuh"
 
 namespace ecphory::cuda {
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kWarp)
       fn[s][n] = LoadFn(weights + 8 * n * a.fn.cols + s * dim);
     }
   }
-  LetKernelBehindStart();
-  WaitForKernelAhead();
+  LetNextStart();
+  WaitForEarlier();
 
   float4 h[2][kStreams] = {};
   SlabSums slab;
@@ -160,8 +160,8 @@ __global__ void __launch_bounds__(kFinishThreads)
     const size_t c = 4 * (threadIdx.x + i * kFinishThreads);
     if (c < dim) weight[i] = Load(a.norm_weight + c);
   }
-  LetKernelBehindStart();
-  WaitForKernelAhead();
+  LetNextStart();
+  WaitForEarlier();
   if (kReady) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
@@ -215,16 +215,15 @@ void LaunchSlabs(const HcSplitArgs& a, float* sums) {
       a.fn.format == WeightFormat::kF32   ? SlabKernel<kExpand, float>
       : a.fn.format == WeightFormat::kF16 ? SlabKernel<kExpand, __half>
                                           : SlabKernel<kExpand, __nv_bfloat16>;
-  LaunchDependent("hc_split: slabs", kernel, grid, kWarp, a, sums);
+  LaunchOverlapped(kernel, grid, kWarp, 0, "hc_split: slabs", a, sums);
 }
 
 void Batch(const HcSplitArgs& a, float* sums) {
   a.y != nullptr ? LaunchSlabs<true>(a, sums) : LaunchSlabs<false>(a, sums);
-  LaunchDependent(
-      "hc_split: coefficients",
+  LaunchOverlapped(
       a.collapse_pre != nullptr ? FinishKernel<true> : FinishKernel<false>,
-      dim3(static_cast<unsigned>(a.tokens)), kFinishThreads, a,
-      static_cast<const float*>(sums));
+      dim3(static_cast<unsigned>(a.tokens)), kFinishThreads, 0,
+      "hc_split: coefficients", a, static_cast<const float*>(sums));
 }
 
 }  // namespace

@@ -14,9 +14,9 @@
 
 #include <algorithm>
 
-#include "ops/cuda/dependent_launch.cuh"
 #include "ops/cuda/hc_split.cuh"
 #include "ops/cuda/hc_split_four.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/weight.cuh"
 
@@ -380,7 +380,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                         place.steps, shared};
   const unsigned all_steps =
       CeilDiv(place.end - place.begin, kTile) * place.steps;
-  WaitForKernelAhead();
+  WaitForEarlier();
   if (threadIdx.x == 0) stages.Begin(all_steps);
   Streams streams;
   streams.MoveTo(a, place, place.begin);
@@ -419,7 +419,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // fn in the order in which the blocks take it:
 // [part, step, slab of the step, stream, output, channel of the slab].
 __global__ void __launch_bounds__(256) PackFnKernel(Matrix fn, float* packed) {
-  WaitForKernelAhead();
+  WaitForEarlier();
   const size_t dim = fn.cols / kStreams;
   const size_t i = blockIdx.x * size_t{256} + threadIdx.x;
   if (i >= fn.rows * fn.cols) return;
@@ -433,17 +433,16 @@ const float* PackFn(const Matrix& fn) {
   struct Packed;
   float* const packed = Scratch<Packed>(fn.rows * fn.cols);
   if (packed == nullptr) return nullptr;
-  LaunchDependent("hc_split: fn", PackFnKernel,
-                  dim3(Blocks(fn.rows * fn.cols, 256)), 256, fn, packed);
+  LaunchOverlapped(PackFnKernel, dim3(Blocks(fn.rows * fn.cols, 256)), 256, 0,
+                   "hc_split: fn", fn, packed);
   return packed;
 }
 
 }  // namespace
 
 bool TakesMany(const HcSplitArgs& a) {
-  return Current().compute_major >= 9 && a.tokens >= kFewest &&
-         a.collapse_pre != nullptr && a.dim <= kMaxDim &&
-         a.dim % (kCluster * kStep) == 0 &&
+  return HasHopperCode() && a.tokens >= kFewest && a.collapse_pre != nullptr &&
+         a.dim <= kMaxDim && a.dim % (kCluster * kStep) == 0 &&
          FitsSharedMemory(SharedBytes(a.dim));
 }
 

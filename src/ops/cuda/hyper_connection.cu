@@ -2,9 +2,9 @@
 #include "ops/hyper_connection.h"
 
 #include "ops/cuda/cuda_ops.h"
-#include "ops/cuda/dependent_launch.cuh"
 #include "ops/cuda/hc_split.cuh"
 #include "ops/cuda/hc_split_four.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/streams.cuh"
 
 namespace ecphory::cuda {
@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kThreads) ExpandFourKernel(HcExpandArgs a) {
   const unsigned parts = CeilDiv(a.dim, 4 * kThreads);
   const size_t t = blockIdx.x / parts;
   const size_t c = 4 * (blockIdx.x % parts * kThreads + threadIdx.x);
-  LetKernelBehindStart();
-  WaitForKernelAhead();
+  LetNextStart();
+  WaitForEarlier();
   if (c >= a.dim) return;
   float* const column = a.h + t * four::kStreams * a.dim + c;
   float4 h[four::kStreams];
@@ -106,8 +106,8 @@ void HcExpand(const HcExpandArgs& args, ThreadPool&) {
   if (items == 0) return;
   if (TakesFour(args)) {
     const size_t blocks = args.tokens * Blocks(args.dim, 4 * kThreads);
-    LaunchDependent("hc_expand", ExpandFourKernel,
-                    dim3(static_cast<unsigned>(blocks)), kThreads, args);
+    LaunchOverlapped(ExpandFourKernel, dim3(static_cast<unsigned>(blocks)),
+                     kThreads, 0, "hc_expand", args);
     return;
   }
   ExpandKernel<<<Blocks(items, kThreads), kThreads, 0, Current().stream>>>(

@@ -182,9 +182,10 @@ void RunMma(const TileArgs& a, bool bf16) {
     args.y = Scratch<Sums>(args.shares * a.tokens * rows);
     if (args.y == nullptr) return;
   }
-  LaunchOverlapped<SplitRowsKernel<kFormat>>(
-      dim3(static_cast<unsigned>(a.tokens)), kSplitThreads, 0, "matmul: split",
-      a.x, a.x_stride, static_cast<int>(a.weight.cols), args.x);
+  LaunchOverlapped(SplitRowsKernel<kFormat>,
+                   dim3(static_cast<unsigned>(a.tokens)), kSplitThreads, 0,
+                   "matmul: split", a.x, a.x_stride,
+                   static_cast<int>(a.weight.cols), args.x);
   const unsigned tiles = Blocks(rows, kTileWeightRows);
   if (!shared_depth) {
     constexpr auto kKernel = ManyTokensKernel<kFormat>;
@@ -193,8 +194,8 @@ void RunMma(const TileArgs& a, bool bf16) {
                               cudaFuncAttributeMaxDynamicSharedMemorySize,
                               static_cast<int>(kMemory)),
          "matmul");
-    LaunchOverlapped<kKernel>(dim3(tiles, Blocks(a.tokens, 128)),
-                              kTileThreadCount, kMemory, "matmul", args);
+    LaunchOverlapped(kKernel, dim3(tiles, Blocks(a.tokens, 128)),
+                     kTileThreadCount, kMemory, "matmul", args);
     return;
   }
   constexpr auto kKernel = SomeTokensKernel<kFormat>;
@@ -203,13 +204,13 @@ void RunMma(const TileArgs& a, bool bf16) {
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(kMemory)),
       "matmul");
-  LaunchOverlapped<kKernel>(
-      dim3(tiles, Blocks(a.tokens, 64 / F::kColumns), args.shares),
-      kTileThreadCount, kMemory, "matmul", args);
+  LaunchOverlapped(kKernel,
+                   dim3(tiles, Blocks(a.tokens, 64 / F::kColumns), args.shares),
+                   kTileThreadCount, kMemory, "matmul", args);
   if (args.shares > 1) {
-    LaunchOverlapped<AddSharesKernel>(
-        dim3(Blocks(rows * a.tokens, 256)), 256, 0, "matmul: add", args.y,
-        args.x.scales, F::kPower, args.shares, rows, a.tokens, a.y, a.y_stride);
+    LaunchOverlapped(AddSharesKernel, dim3(Blocks(rows * a.tokens, 256)), 256,
+                     0, "matmul: add", args.y, args.x.scales, F::kPower,
+                     args.shares, rows, a.tokens, a.y, a.y_stride);
   }
 }
 

@@ -460,8 +460,8 @@ void LaunchStream(const StreamArgs& args) {
                            static_cast<int>(shared)),
       "matmul");
   const size_t rows = size_t{kStreamWarps} / args.sharers * kRowsOfWarp;
-  LaunchOverlapped<kKernel>(dim3(Blocks(args.weight.rows, rows)),
-                            kStreamThreads, shared, "matmul", args);
+  LaunchOverlapped(kKernel, dim3(Blocks(args.weight.rows, rows)),
+                   kStreamThreads, shared, "matmul", args);
 }
 
 // CanStream() says that it can.

@@ -1,8 +1,11 @@
-// Kernels that start while the one before them in the stream still runs: they
-// fetch what no kernel writes, such as weights, and then wait for it.
+// Kernels that start while the one before them in the stream still runs
+// (Hopper's programmatic dependent launch): they fetch what no kernel writes,
+// such as weights, and then wait for it. Ordinary launches elsewhere.
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include <utility>
 
 #include "ops/cuda/stream.cuh"
 
@@ -23,23 +26,12 @@ __device__ inline void WaitForEarlier() {
 #endif
 }
 
-// Whether a kernel was compiled with WaitForEarlier() in it.
-template <auto kKernel>
-bool CanOverlap() {
-  static const bool can = [] {
-    cudaFuncAttributes attributes{};
-    const cudaError_t error = cudaFuncGetAttributes(
-        &attributes, reinterpret_cast<const void*>(kKernel));
-    return error == cudaSuccess && attributes.ptxVersion >= 90;
-  }();
-  return can;
-}
-
-// A launch that may overlap the kernel before it, where the device can;
-// kKernel calls WaitForEarlier().
-template <auto kKernel, typename... Args>
-void LaunchOverlapped(dim3 grid, unsigned threads, size_t shared,
-                      const char* where, const Args&... args) {
+// A launch that may overlap the kernel before it; `kernel` calls
+// WaitForEarlier() in every block.
+template <typename... Parameters, typename... Arguments>
+void LaunchOverlapped(void (*kernel)(Parameters...), dim3 grid,
+                      unsigned threads, size_t shared, const char* where,
+                      Arguments&&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
@@ -49,8 +41,10 @@ void LaunchOverlapped(dim3 grid, unsigned threads, size_t shared,
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
-  config.numAttrs = CanOverlap<kKernel>() ? 1 : 0;
-  Note(cudaLaunchKernelEx(&config, kKernel, args...), where);
+  config.numAttrs = HasHopperCode() ? 1 : 0;
+  Note(cudaLaunchKernelEx(&config, kernel,
+                          std::forward<Arguments>(arguments)...),
+       where);
 }
 
 }  // namespace ecphory::cuda

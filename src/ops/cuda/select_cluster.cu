@@ -327,8 +327,8 @@ void Launch(const char* name, void (*kernel)(Args), const Args& args,
 }  // namespace
 
 bool TakesCluster(size_t entries) {
-  return Current().compute_major >= 9 && entries >= kFewest &&
-         entries <= kMost && FitsSharedMemory(SharedBytes(entries));
+  return HasHopperCode() && entries >= kFewest && entries <= kMost &&
+         FitsSharedMemory(SharedBytes(entries));
 }
 
 void ClusterSelectTopk(const SelectTopkArgs& args) {

@@ -15,6 +15,9 @@ constexpr int kMinMajor = 8;
 
 thread_local Stream* current = nullptr;
 
+// Compiled as all kernels are.
+__global__ void ProbeKernel() {}
+
 Status DeviceError(cudaError_t error, const std::string& what) {
   const StatusCode code = error == cudaErrorMemoryAllocation
                               ? StatusCode::kResourceExhausted
@@ -78,6 +81,17 @@ Result<DeviceFacts> DescribeDevice(int ordinal) {
   if (error == cudaSuccess) error = cudaMemGetInfo(&free_bytes, &total);
   if (error != cudaSuccess) return DeviceError(error, Name(ordinal));
   facts.free_bytes = free_bytes;
+  cudaFuncAttributes attributes;
+  error = cudaFuncGetAttributes(&attributes, ProbeKernel);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return Unsupported(
+        "cuda:%d (%s): this build has no code for compute capability %d.%d "
+        "(%s): build it with CMAKE_CUDA_ARCHITECTURES=%d%d",
+        ordinal, facts.name.c_str(), facts.major, facts.minor,
+        cudaGetErrorString(error), facts.major, facts.minor);
+  }
+  facts.code_version = attributes.ptxVersion;
   return facts;
 }
 
@@ -90,7 +104,7 @@ Result<std::unique_ptr<Stream>> Stream::Create(int ordinal) {
                                                       cudaStreamNonBlocking);
   if (error != cudaSuccess) return DeviceError(error, Name(ordinal));
   stream->handles_->multiprocessors = stream->device_.multiprocessors;
-  stream->handles_->compute_major = stream->device_.major;
+  stream->handles_->code_version = stream->device_.code_version;
   return std::move(stream);
 }
 

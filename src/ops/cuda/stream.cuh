@@ -15,7 +15,7 @@ namespace ecphory::cuda {
 struct Stream::Handles {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;
-  int compute_major = 0;
+  int code_version = 0;
   cudaError_t error = cudaSuccess;  // the first one since Synchronize
   const char* where = "";           // who met it
   struct Buffer {
@@ -47,6 +47,11 @@ T* Scratch(size_t count) {
 }
 
 inline int Multiprocessors() { return Current().multiprocessors; }
+
+// Whether kernels were compiled for compute capability 9.0 or later. Not what
+// the device is: one that runs code translated from older PTX has none of what
+// stands behind __CUDA_ARCH__ >= 900.
+inline bool HasHopperCode() { return Current().code_version >= 90; }
 
 inline unsigned Blocks(size_t items, size_t per_block) {
   return static_cast<unsigned>(CeilDiv(items, per_block));

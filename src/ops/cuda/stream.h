@@ -16,22 +16,23 @@ struct DeviceFacts {
   std::string name;  // "NVIDIA H200"
   int major = 0;     // compute capability
   int minor = 0;
+  int code_version = 0;  // 10 * capability that the kernels were compiled for
   int multiprocessors = 0;
   uint64_t memory_bytes = 0;
   uint64_t free_bytes = 0;
   uint64_t l2_bytes = 0;
 };
 
-// How many devices there are; kUnavailable says why there is none: no driver,
+// How many devices there are; kUnsupported says why there is none: no driver,
 // one too old for this build, none visible.
 Result<int> CountDevices();
 // kInvalidArgument for a number that does not exist, kUnsupported for a device
-// older than this build's code (compute capability 8.0).
+// older than compute capability 8.0 or one that this build has no code for.
 Result<DeviceFacts> DescribeDevice(int ordinal);
 
 // One device and the order of work on it. Operators called by a thread run on
-// the stream that the thread has entered; without one, on the default stream
-// of device 0. Not thread-safe: one thread at a time.
+// the stream that the thread has entered, and there must be one. Not
+// thread-safe: one thread at a time.
 class Stream {
  public:
   static Result<std::unique_ptr<Stream>> Create(int ordinal);
