@@ -3,33 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <random>
 #include <string>
 #include <thread>
 
 #include "ecphory/session.h"
 #include "model/model_impl.h"
+#include "model/prefill_testing.h"
 #include "model/testing.h"
 
 namespace ecphory {
 namespace {
 
 using testing::GoldenDir;
+using testing::prefill::Logits;
+using testing::prefill::Tokens;
 using Ids = std::span<const int32_t>;
 
 // A GPU computes passes of up to so many tokens alike.
 constexpr uint32_t kChunk = 8;
-
-std::vector<int32_t> Tokens(size_t count, uint32_t seed) {
-  std::mt19937 rng(seed);
-  std::vector<int32_t> tokens(count);
-  for (auto& token : tokens) token = static_cast<int32_t>(rng() % 500);
-  return tokens;
-}
-
-std::vector<float> Logits(const Session& session) {
-  return {session.logits().begin(), session.logits().end()};
-}
 
 class DeviceSessionTest : public ::testing::TestWithParam<const char*> {
  protected:
