@@ -54,22 +54,22 @@ void BenchAttention(Bench& bench, size_t tokens, size_t context) {
     uint8_t* const window = Codes(capacity * window_bytes, 112, 14);
     uint8_t* const latents = Codes(context * latent_bytes, 112, 14);
     launches.push_back([=, &bench] {
-      CudaOps().attention({.q = q,
-                           .tokens = tokens,
-                           .heads = kHeads,
-                           .dim = kDim,
-                           .first_position = context,
-                           .window_format = RowFormat::kFp8Block32,
-                           .window_rows = window,
-                           .window_capacity = capacity,
-                           .window = kWindow,
-                           .latent_format = RowFormat::kFp4Block16,
-                           .latent_rows = latents,
-                           .selected = selected,
-                           .topk = kTopk,
-                           .sink = sink,
-                           .scale = 0.04f,
-                           .out = out},
+      CudaOps().attention(AttentionArgs{.q = q,
+                                        .tokens = tokens,
+                                        .heads = kHeads,
+                                        .dim = kDim,
+                                        .first_position = context,
+                                        .window_format = RowFormat::kFp8Block32,
+                                        .latent_format = RowFormat::kFp4Block16,
+                                        .scale = 0.04f,
+                                        .window_rows = window,
+                                        .window_capacity = capacity,
+                                        .window = kWindow,
+                                        .latent_rows = latents,
+                                        .selected = selected,
+                                        .topk = kTopk,
+                                        .sink = sink,
+                                        .out = out},
                           bench.pool);
     });
   }
@@ -99,37 +99,39 @@ void BenchIndexer(Bench& bench, size_t tokens, size_t context) {
     float* const scores = Floats(tokens * context);
     float* const made = tokens < 64 ? Floats(tokens * context) : scores;
     selecting.push_back([=, &bench] {
-      CudaOps().select_topk({.scores = scores,
-                             .tokens = tokens,
-                             .groups = context,
-                             .topk = kTopk,
-                             .selected = selected},
+      CudaOps().select_topk(SelectTopkArgs{.scores = scores,
+                                           .tokens = tokens,
+                                           .groups = context,
+                                           .topk = kTopk,
+                                           .selected = selected},
                             bench.pool);
     });
     choosing.push_back([=, &bench] {
-      CudaOps().candidate_blocks({.scores = scores,
-                                  .tokens = tokens,
-                                  .groups = context,
-                                  .block_size = kCandidateBlock,
-                                  .top_blocks = kCandidateBlocks,
-                                  .mask = mask},
-                                 bench.pool);
+      CudaOps().candidate_blocks(
+          CandidateBlocksArgs{.scores = scores,
+                              .tokens = tokens,
+                              .groups = context,
+                              .block_size = kCandidateBlock,
+                              .top_blocks = kCandidateBlocks,
+                              .mask = mask},
+          bench.pool);
     });
     scoring.push_back([=, &bench] {
-      CudaOps().index_scores({.q = q,
-                              .weights = weights,
-                              .tokens = tokens,
-                              .heads = kIndexHeads,
-                              .dim = kIndexDim,
-                              .first_position = context,
-                              .ratio = 1,
-                              .key_format = RowFormat::kFp4Block32,
-                              .key_rows = keys,
-                              .groups = context,
-                              .key_scale = 0.1f,
-                              .head_scale = 0.2f,
-                              .scores = made},
-                             bench.pool);
+      CudaOps().index_scores(
+          IndexScoresArgs{.q = q,
+                          .weights = weights,
+                          .tokens = tokens,
+                          .heads = kIndexHeads,
+                          .dim = kIndexDim,
+                          .first_position = context,
+                          .ratio = 1,
+                          .key_format = RowFormat::kFp4Block32,
+                          .key_rows = keys,
+                          .groups = context,
+                          .key_scale = 0.1f,
+                          .head_scale = 0.2f,
+                          .scores = made},
+          bench.pool);
     });
   }
   const double score_bytes = static_cast<double>(tokens * context * 4);

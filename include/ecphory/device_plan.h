@@ -18,13 +18,14 @@ struct DevicePlan {
   uint64_t in_use_before = 0;
   uint64_t in_use = 0;
   uint64_t weights = 0;  // packed as in the file, and small tensors as fp32
-  // Of each session.
-  uint64_t state = 0;      // caches for `context` tokens
+  // Of a session, or of a batch (ecphory/batch.h) with all its sessions.
+  uint64_t state = 0;      // caches of a sequence for `context` tokens
   uint64_t scratch = 0;    // activations of one chunk
   uint64_t operators = 0;  // what operators keep, about
   uint32_t context = 0;
   uint32_t chunk = 0;
-  uint64_t Session() const { return state + scratch + operators; }
+  uint32_t sequences = 1;
+  uint64_t Session() const { return sequences * state + scratch + operators; }
   uint64_t Total() const { return weights + Session(); }
   bool fits() const { return total - in_use_before >= Total(); }
 };
@@ -34,9 +35,11 @@ struct DevicePlan {
 // backend that computes in the process's own memory (InspectModel plans it).
 ECPHORY_EXPORT Result<DevicePlan> PlanDevice(const std::string& path,
                                              uint32_t context, uint32_t chunk,
-                                             const ModelOptions& options);
+                                             const ModelOptions& options,
+                                             uint32_t sequences = 1);
 // The same for an open model: `in_use` counts it, and its sessions.
 ECPHORY_EXPORT Result<DevicePlan> PlanDevice(const Model& model,
-                                             const SessionOptions& session);
+                                             const SessionOptions& session,
+                                             uint32_t sequences = 1);
 
 }  // namespace ecphory

@@ -41,7 +41,8 @@ struct EngramTableFacts {
   uint64_t scale_offset = 0;
 };
 
-// What a session will take, planned before anything large is touched. Bytes.
+// What a session will take, or a batch (ecphory/batch.h) with all its sessions,
+// planned before anything large is touched. Bytes.
 struct MemoryPlan {
   uint64_t mapped_weights = 0;  // file pages, evictable, tables excluded
   uint64_t copied_weights = 0;  // ModelOptions::weights "copy", in their place
@@ -52,7 +53,7 @@ struct MemoryPlan {
   double state_per_token_exact = 0;  // 890 at released sizes
   uint64_t state_fixed = 0;          // windows, pending groups, history
   uint64_t state_context = 0;  // for `context` tokens, fixed part included
-  uint64_t scratch = 0;        // activations of one chunk
+  uint64_t scratch = 0;        // activations of one chunk, and ids and logits
   // While a prompt skips layers (SessionOptions::prefill): the way back.
   uint64_t prefill_copy = 0;
   uint64_t operators = 0;       // what operators keep, over all threads
@@ -61,15 +62,16 @@ struct MemoryPlan {
                                 // the model is opened, then as allocated
   uint32_t context = 0;
   uint32_t chunk = 0;
+  uint32_t sequences = 1;  // whose states these are, one and the same scratch
   uint32_t threads = 0;
   // What the process allocates.
   uint64_t Total() const {
     return copied_weights + resident_weights + names + engram_cache +
            engram_reading + Session();
   }
-  // Of that, what each session takes.
+  // Of that, what the session takes, or the batch.
   uint64_t Session() const {
-    return state_context + scratch + prefill_copy + operators;
+    return sequences * state_context + scratch + prefill_copy + operators;
   }
 };
 
@@ -156,8 +158,10 @@ class ECPHORY_EXPORT Model {
   const char* backend() const;  // "cpu (AVX3_DL)", "ref"
   uint32_t threads() const;
   const EngramIoFacts& engram_io() const;
-  // What a session of these options takes, beside this model as it was opened.
-  MemoryPlan PlanMemory(const SessionOptions& options) const;
+  // What a session of these options takes, or a batch of so many sequences,
+  // beside this model as it was opened.
+  MemoryPlan PlanMemory(const SessionOptions& options,
+                        uint32_t sequences = 1) const;
 
   // Raw id -> compressed id; empty when the model has no Engram.
   std::span<const int32_t> token_map() const;
@@ -175,11 +179,13 @@ class ECPHORY_EXPORT Model {
   std::unique_ptr<Impl> impl_;
 };
 
-// Reads headers only: nothing is mapped and no table is touched. `context` and
-// `chunk` size the memory plan (0 = the session defaults); `options` says how
-// the model would be opened (threads, weights, Engram cache).
+// Reads headers only: nothing is mapped and no table is touched. `context`,
+// `chunk` (0 = the session defaults) and `sequences` size the memory plan;
+// `options` says how the model would be opened (threads, weights, Engram
+// cache).
 ECPHORY_EXPORT Result<ModelInfo> InspectModel(const std::string& path,
                                               uint32_t context, uint32_t chunk,
-                                              const ModelOptions& options = {});
+                                              const ModelOptions& options = {},
+                                              uint32_t sequences = 1);
 
 }  // namespace ecphory

@@ -168,8 +168,10 @@ class ECPHORY_EXPORT Session {
   SessionStats stats() const;
   uint64_t state_bytes() const;  // caches as allocated
 
- private:
   struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -64,15 +64,15 @@ Result<PreparedCase> PrepareAttention(CaseContext& context, size_t tokens) {
                          .dim = dim,
                          .first_position = position,
                          .window_format = RowFormat::kFp8Block32,
+                         .latent_format = RowFormat::kFp4Block16,
+                         .scale = 0.04f,
                          .window_rows = window->data(),
                          .window_capacity = capacity,
                          .window = W,
-                         .latent_format = RowFormat::kFp4Block16,
                          .latent_rows = latents->data(),
                          .selected = selected->data(),
                          .topk = topk,
                          .sink = sink->floats(),
-                         .scale = 0.04f,
                          .out = out->floats()};
   };
   return PreparedCase{

@@ -102,8 +102,8 @@ TEST(OpCost, AttentionOfOneToken) {
                         .dim = 512,
                         .first_position = 65536,
                         .window_format = RowFormat::kFp8Block32,
-                        .window = 128,
                         .latent_format = RowFormat::kFp4Block16,
+                        .window = 128,
                         .selected = selected.data(),
                         .topk = 512};
   // 128 rows of 528 bytes, 512 of 288, queries and results in fp32.
@@ -123,8 +123,8 @@ TEST(OpCost, AttentionOfAPromptReadsSharedRowsOnce) {
                               .dim = 32,
                               .first_position = 0,
                               .window_format = RowFormat::kF32,
-                              .window = 128,
                               .latent_format = RowFormat::kF32,
+                              .window = 128,
                               .selected = selected.data(),
                               .topk = 2};
   // Positions 0 to 2, entries 0 to 2; q and out of 3 * 64 values.

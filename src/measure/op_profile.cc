@@ -51,6 +51,14 @@ OpCost CostOfCall(Queue& queue, const AttentionArgs& args) {
   return CostOf(seen);
 }
 
+// Of calls at once, those of all.
+template <typename Args>
+OpCost CostOfCall(Queue& queue, const Calls<Args>& calls) {
+  OpCost sum;
+  for (const Args& args : calls) sum += CostOfCall(queue, args);
+  return sum;
+}
+
 template <typename Args, void (*Ops::*kEntry)(const Args&, ThreadPool&),
           Part kPart>
 void Timed(const Args& args, ThreadPool& pool) {
@@ -81,15 +89,15 @@ void ForEachEntry(const Visit& visit) {
   ECPHORY_TIMED(HcCollapseArgs, hc_collapse, kMhc);
   ECPHORY_TIMED(HcExpandArgs, hc_expand, kMhc);
   ECPHORY_TIMED(RopeArgs, rope, kRows);
-  ECPHORY_TIMED(StoreRowsArgs, store_rows, kRows);
+  ECPHORY_TIMED(Calls<StoreRowsArgs>, store_rows, kRows);
   ECPHORY_TIMED(RoundRowsArgs, round_rows, kRows);
   ECPHORY_TIMED(RoundBf16Args, round_bf16, kRows);
   ECPHORY_TIMED(WidenBf16Args, widen_bf16, kEngram);
-  ECPHORY_TIMED(PoolGroupsArgs, pool_groups, kCompressor);
-  ECPHORY_TIMED(AttentionArgs, attention, kAttention);
-  ECPHORY_TIMED(IndexScoresArgs, index_scores, kIndexer);
-  ECPHORY_TIMED(CandidateBlocksArgs, candidate_blocks, kIndexer);
-  ECPHORY_TIMED(SelectTopkArgs, select_topk, kIndexer);
+  ECPHORY_TIMED(Calls<PoolGroupsArgs>, pool_groups, kCompressor);
+  ECPHORY_TIMED(Calls<AttentionArgs>, attention, kAttention);
+  ECPHORY_TIMED(Calls<IndexScoresArgs>, index_scores, kIndexer);
+  ECPHORY_TIMED(Calls<CandidateBlocksArgs>, candidate_blocks, kIndexer);
+  ECPHORY_TIMED(Calls<SelectTopkArgs>, select_topk, kIndexer);
   ECPHORY_TIMED(RouterArgs, router, kRouter);
   ECPHORY_TIMED(ExpertsArgs, experts, kExperts);
   ECPHORY_TIMED(EngramGateArgs, engram_gate, kEngram);

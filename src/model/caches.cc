@@ -1,6 +1,7 @@
 #include "model/caches.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/check.h"
@@ -143,7 +144,9 @@ Status ForNeededRows(State& state, const Visit& visit) {
 Result<SequenceState> SequenceState::Create(const ModelConfig& config,
                                             const SessionOptions& options,
                                             Device& device) {
+  static std::atomic<uint64_t> last_id = 0;
   SequenceState state;
+  state.id = ++last_id;
   state.context = options.context;
   state.chunk = options.chunk;
   state.state_rounding = options.state_rounding;
@@ -156,14 +159,13 @@ Result<SequenceState> SequenceState::Create(const ModelConfig& config,
                     " tokens: " + made.message() + "; use a smaller context");
 }
 
-SourceCache& SequenceState::SourceOf(const ModelConfig& config,
-                                     uint32_t layer) {
-  const int source = config.KvSourceOf(layer);
-  for (SourceCache& cache : sources) {
-    if (static_cast<int>(cache.layer) == source) return cache;
-  }
-  ECPHORY_CHECK(false && "layer has no KV source");
-  return sources.front();
+size_t SequenceState::SourceIndex(const ModelConfig& config, uint32_t layer) {
+  const auto& ids = config.kv_source_layer_ids;
+  const auto source = std::find_if(ids.begin(), ids.end(), [&](uint32_t id) {
+    return static_cast<int>(id) == config.KvSourceOf(layer);
+  });
+  ECPHORY_CHECK(source != ids.end());
+  return static_cast<size_t>(source - ids.begin());
 }
 
 uint64_t SequenceState::EarliestTruncation() const {

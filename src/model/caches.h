@@ -73,7 +73,11 @@ class SequenceState {
                                                config.compress_ratios.end());
   }
 
-  SourceCache& SourceOf(const ModelConfig& config, uint32_t layer);
+  // Which of `sources` the layer reads: the last KV source up to it.
+  static size_t SourceIndex(const ModelConfig& config, uint32_t layer);
+  SourceCache& SourceOf(const ModelConfig& config, uint32_t layer) {
+    return sources[SourceIndex(config, layer)];
+  }
 
   // Rings hold `chunk` tokens more than a step needs, so that is how far back a
   // sequence can go.
@@ -105,6 +109,8 @@ class SequenceState {
 
   uint64_t bytes() const;
 
+  // Of this process, never given again.
+  uint64_t id = 0;
   uint64_t context = 0;
   uint32_t chunk = 0;
   bool state_rounding = true;

@@ -170,7 +170,8 @@ void PlanWeights(const std::vector<TensorSlot>& slots, bool copy,
 
 Result<ModelInfo> DescribeModel(const ModelSource& source,
                                 const SessionOptions& session,
-                                const ModelOptions& options) {
+                                const ModelOptions& options,
+                                uint32_t sequences) {
   ModelInfo info;
   info.path = source.path;
   info.format = source.format;
@@ -193,7 +194,7 @@ Result<ModelInfo> DescribeModel(const ModelSource& source,
   info.compressed_vocab = source.config.engram.compressed_vocab_size;
   ECPHORY_ASSIGN_OR_RETURN(const PlannedModel planned,
                            PlanModel(source, options));
-  info.memory = PlanMemory(source.config, session, planned);
+  info.memory = PlanMemory(source.config, session, planned, sequences);
   PlanWeights(slots, options.weights == "copy", &info);
   if (source.config.engram.enabled()) {
     info.memory.engram_reading = uint64_t{options.engram_queue_depth} * 4096;
@@ -204,7 +205,8 @@ Result<ModelInfo> DescribeModel(const ModelSource& source,
 }
 
 Result<ModelInfo> InspectModel(const std::string& path, uint32_t context,
-                               uint32_t chunk, const ModelOptions& options) {
+                               uint32_t chunk, const ModelOptions& options,
+                               uint32_t sequences) {
   const uint64_t heap_before = HeapInUse();
   ECPHORY_ASSIGN_OR_RETURN(const ModelSource source, OpenModelSource(path));
   if (context > source.config.max_positions) {
@@ -215,7 +217,7 @@ Result<ModelInfo> InspectModel(const std::string& path, uint32_t context,
   session.context = context;
   if (chunk != 0) session.chunk = chunk;
   ECPHORY_ASSIGN_OR_RETURN(ModelInfo info,
-                           DescribeModel(source, session, options));
+                           DescribeModel(source, session, options, sequences));
   const uint64_t heap_after = HeapInUse();
   info.memory.names = heap_after - std::min(heap_before, heap_after);
   return info;

@@ -45,14 +45,14 @@ Result<uint64_t> WeightBytes(const ModelSource& source) {
 }
 
 Result<DevicePlan> Plan(const ModelSource& source,
-                        const SessionOptions& session,
+                        const SessionOptions& session, uint32_t sequences,
                         const PlannedModel& planned, const Device& device) {
   if (device.is_host()) {
     return InvalidArgument("%s computes in the memory of the process",
                            device.name().c_str());
   }
   const ModelConfig& config = source.config;
-  const MemoryPlan host = PlanMemory(config, session, planned);
+  const MemoryPlan host = PlanMemory(config, session, planned, sequences);
   SessionOptions options = session;
   options.context = host.context;
   options.chunk = host.chunk;
@@ -60,6 +60,7 @@ Result<DevicePlan> Plan(const ModelSource& source,
   plan.device = device.name();
   plan.context = host.context;
   plan.chunk = host.chunk;
+  plan.sequences = sequences;
   ECPHORY_ASSIGN_OR_RETURN(const DeviceMemory memory, device.memory());
   plan.total = memory.total;
   plan.in_use_before = memory.in_use_at_first;
@@ -67,16 +68,17 @@ Result<DevicePlan> Plan(const ModelSource& source,
   ECPHORY_ASSIGN_OR_RETURN(plan.weights, WeightBytes(source));
   plan.state = host.state_context -
                (config.engram.enabled() ? sizeof(engram::History) : 0);
-  plan.scratch = DeviceScratchBytes(config, options);
+  plan.scratch = DeviceScratchBytes(config, options, sequences);
   plan.operators =
-      device.ScratchBytes(ScratchShapeOf(config, options, planned));
+      device.ScratchBytes(ScratchShapeOf(config, options, planned, sequences));
   return plan;
 }
 
 }  // namespace
 
 Result<DevicePlan> PlanDevice(const std::string& path, uint32_t context,
-                              uint32_t chunk, const ModelOptions& options) {
+                              uint32_t chunk, const ModelOptions& options,
+                              uint32_t sequences) {
   ECPHORY_ASSIGN_OR_RETURN(const std::shared_ptr<Device> device,
                            OpenDevice(options.backend));
   ECPHORY_ASSIGN_OR_RETURN(const ModelSource source, OpenModelSource(path));
@@ -85,13 +87,13 @@ Result<DevicePlan> PlanDevice(const std::string& path, uint32_t context,
   SessionOptions session;
   session.context = context;
   if (chunk != 0) session.chunk = chunk;
-  return Plan(source, session, planned, *device);
+  return Plan(source, session, sequences, planned, *device);
 }
 
-Result<DevicePlan> PlanDevice(const Model& model,
-                              const SessionOptions& session) {
+Result<DevicePlan> PlanDevice(const Model& model, const SessionOptions& session,
+                              uint32_t sequences) {
   const Model::Impl& impl = model.impl();
-  return Plan(impl.source, session, impl.planned, *impl.device);
+  return Plan(impl.source, session, sequences, impl.planned, *impl.device);
 }
 
 }  // namespace ecphory

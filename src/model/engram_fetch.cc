@@ -1,6 +1,7 @@
 #include "model/engram_fetch.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -13,9 +14,11 @@ double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-bool Same(const engram::History& a, const engram::History& b) {
-  return a.length == b.length &&
-         std::equal(a.ids.begin(), a.ids.begin() + a.length, b.ids.begin());
+bool Same(const EngramFetch::Stretch& a, const EngramFetch::Stretch& b) {
+  return a.tokens == b.tokens && a.before.length == b.before.length &&
+         std::equal(a.before.ids.begin(),
+                    a.before.ids.begin() + a.before.length,
+                    b.before.ids.begin());
 }
 
 }  // namespace
@@ -62,29 +65,32 @@ uint16_t* EngramFetch::Values(Chunk& chunk, size_t index, size_t token) const {
   return chunk.values.data() + (index * chunk_ + token) * values_per_token_;
 }
 
-// Whether the chunk has the rows of ids_ behind `before`, in so many layers or
-// more.
-bool EngramFetch::IsFor(const Chunk& chunk, const engram::History& before,
+// Whether the chunk has the rows of ids_ in these stretches, in so many layers
+// or more.
+bool EngramFetch::IsFor(const Chunk& chunk, std::span<const Stretch> stretches,
                         size_t n_layers) const {
   return !chunk.tickets.empty() && chunk.ids == ids_ &&
-         Same(chunk.before, before) &&
+         std::equal(stretches.begin(), stretches.end(), chunk.stretches.begin(),
+                    chunk.stretches.end(), Same) &&
          chunk.tickets.size() >= n_layers * Blocks(chunk);
 }
 
 Status EngramFetch::Ahead(std::span<const int32_t> tokens,
                           std::span<const uint8_t> image,
-                          const engram::History& before, size_t n_layers) {
+                          std::span<const Stretch> stretches, size_t n_layers) {
   ids_.resize(tokens.size());
   ECPHORY_RETURN_IF_ERROR(hasher_.Compress(tokens, image, ids_));
   n_layers = std::min(n_layers, layers());
-  if (!IsFor(*ahead_, before, n_layers)) Submit(before, n_layers, ahead_);
+  if (!IsFor(*ahead_, stretches, n_layers)) {
+    Submit(stretches, n_layers, ahead_);
+  }
   return Status::Ok();
 }
 
 Status EngramFetch::Begin(std::span<const int32_t> tokens,
                           std::span<const uint8_t> image,
-                          const engram::History& before, size_t n_layers) {
-  ECPHORY_RETURN_IF_ERROR(Ahead(tokens, image, before, n_layers));
+                          std::span<const Stretch> stretches, size_t n_layers) {
+  ECPHORY_RETURN_IF_ERROR(Ahead(tokens, image, stretches, n_layers));
   CancelChunk(current_);
   std::swap(current_, ahead_);
   chunk_wait_ = chunk_read_ = 0;
@@ -92,27 +98,42 @@ Status EngramFetch::Begin(std::span<const int32_t> tokens,
   return Status::Ok();
 }
 
+// rows_ of the chunk's tokens, and the histories behind its stretches.
+void EngramFetch::Hash(Chunk* chunk) {
+  chunk->after.clear();
+  size_t first = 0;
+  for (const Stretch& stretch : chunk->stretches) {
+    rows_views_.clear();
+    for (auto& rows : rows_) {
+      rows_views_.emplace_back(rows.data() + first * columns_,
+                               stretch.tokens * columns_);
+    }
+    engram::History history = stretch.before;
+    hasher_.Hash(std::span(chunk->ids).subspan(first, stretch.tokens), &history,
+                 rows_views_);
+    chunk->after.push_back(history);
+    first += stretch.tokens;
+  }
+}
+
 // All tables and blocks in one submission, in the order the layers need them.
-void EngramFetch::Submit(const engram::History& before, size_t n_layers,
+void EngramFetch::Submit(std::span<const Stretch> stretches, size_t n_layers,
                          Chunk* chunk) {
   CancelChunk(chunk);
   chunk->ids = ids_;
-  chunk->before = chunk->after = before;
+  chunk->stretches.assign(stretches.begin(), stretches.end());
+  Hash(chunk);
   const size_t tokens = ids_.size();
-  rows_views_.clear();
-  for (auto& rows : rows_) {
-    rows_views_.emplace_back(rows.data(), tokens * columns_);
-  }
-  hasher_.Hash(ids_, &chunk->after, rows_views_);
   requests_.clear();
   for (size_t index = 0; index < n_layers; ++index) {
     for (size_t first = 0; first < tokens; first += kBlock) {
       const size_t count = std::min(kBlock, tokens - first);
-      requests_.push_back({.table = index,
-                           .rows = rows_views_[index].subspan(first * columns_,
-                                                              count * columns_),
-                           .out = Values(*chunk, index, first),
-                           .format = engram::RowFormat::kBf16});
+      requests_.push_back(
+          {.table = index,
+           .rows = std::span(rows_[index])
+                       .subspan(first * columns_, count * columns_),
+           .out = Values(*chunk, index, first),
+           .format = engram::RowFormat::kBf16});
     }
   }
   chunk->tickets.resize(requests_.size());
@@ -142,6 +163,31 @@ Status EngramFetch::Wait(size_t index, size_t block) {
   const Status status = store_.Wait(std::exchange(ticket, 0), &lookup);
   chunk_wait_ += Seconds(Clock::now() - start);
   CountRead(lookup);
+  if (status.ok() || current_->stretches.size() == 1) return status;
+  return NameSequence(index, block, status);
+}
+
+// Which sequence a row that could not be read is for: the first whose rows of
+// the block fail again by themselves.
+Status EngramFetch::NameSequence(size_t index, size_t block, Status status) {
+  Hash(current_);
+  size_t first = 0;
+  for (size_t i = 0; i < current_->stretches.size(); ++i) {
+    const size_t end = first + current_->stretches[i].tokens;
+    const size_t begin = std::max(first, block * kBlock);
+    const size_t stop = std::min(end, (block + 1) * kBlock);
+    if (begin < stop) {
+      const engram::Ticket again = store_.Submit(
+          {.table = index,
+           .rows = std::span(rows_[index])
+                       .subspan(begin * columns_, (stop - begin) * columns_),
+           .out = Values(*current_, index, begin),
+           .format = engram::RowFormat::kBf16});
+      const Status own = store_.Wait(again);
+      if (!own.ok()) return own.WithContext("sequence " + std::to_string(i));
+    }
+    first = end;
+  }
   return status;
 }
 
@@ -164,7 +210,8 @@ void EngramFetch::CountRead(const engram::LookupStats& lookup) {
 
 void EngramFetch::End() {
   stats_.engram_wait_seconds += chunk_wait_;
-  if (current_->ids.size() != 1) return;
+  // A token of each sequence, as in decoding.
+  if (current_->ids.size() != current_->stretches.size()) return;
   stats_.engram_token_wait.Add(chunk_wait_);
   stats_.engram_token_read.Add(chunk_read_);
 }

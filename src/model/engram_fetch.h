@@ -1,4 +1,4 @@
-// The memory's rows for one sequence: asked for as soon as token ids are known,
+// The memory's rows for a pass: asked for as soon as token ids are known,
 // handed to the layers block by block.
 #pragma once
 
@@ -19,8 +19,10 @@ namespace ecphory {
 
 // Rows of up to two chunks are under way: those of the chunk being computed and
 // those of the one after it. Which rows a chunk needs follows from its
-// compressed ids and the history before it, so that rows read early are taken
+// compressed ids and the history before them, so that rows read early are taken
 // when both are the same, whatever happened in between, and dropped when not.
+// A chunk may hold tokens of several sequences, each with a history of its own;
+// their rows are asked for together, and each is read once.
 //
 // Bounded: two chunks of bf16 values. Allocates nothing
 // per call. Not thread-safe.
@@ -47,6 +49,12 @@ class EngramFetch {
            3 * chunk * sizeof(int32_t);
   }
 
+  // Tokens of a chunk that continue one sequence.
+  struct Stretch {
+    size_t tokens = 0;
+    engram::History before;
+  };
+
   // For chunks of at most `chunk` tokens. kResourceExhausted when there is not
   // so much memory that `device` shares.
   static Result<std::unique_ptr<EngramFetch>> Create(
@@ -56,16 +64,20 @@ class EngramFetch {
   EngramFetch(const EngramFetch&) = delete;
   EngramFetch& operator=(const EngramFetch&) = delete;
 
-  // Asks for the rows of `tokens` that will follow `before`, in the first
-  // `n_layers` Engram layers; what was asked for ahead and not begun is
-  // dropped. `image`: [tokens], 1 = image position.
+  // Asks for the rows of `tokens`, which are those of the stretches one after
+  // the other, in the first `n_layers` Engram layers; what was asked for ahead
+  // and not begun is dropped. `image`: [tokens], 1 = image position.
   Status Ahead(std::span<const int32_t> tokens, std::span<const uint8_t> image,
-               const engram::History& before, size_t n_layers = kAllLayers);
+               std::span<const Stretch> stretches,
+               size_t n_layers = kAllLayers);
   // The same tokens become the current chunk, from which Take() hands out.
   Status Begin(std::span<const int32_t> tokens, std::span<const uint8_t> image,
-               const engram::History& before, size_t n_layers = kAllLayers);
-  // History behind the current chunk.
-  const engram::History& after() const { return current_->after; }
+               std::span<const Stretch> stretches,
+               size_t n_layers = kAllLayers);
+  // History behind a stretch of the current chunk.
+  const engram::History& after(size_t stretch) const {
+    return current_->after[stretch];
+  }
 
   // Values of some tokens.
   struct Rows {
@@ -76,16 +88,16 @@ class EngramFetch {
   // Waits for the rows of the current chunk's token `first` in Engram layer
   // `index` and gives those of as many tokens as have come, 1 to kMaxTaken;
   // valid until the next Begin(). Calls go through a layer's tokens in order.
-  // An error names table and row.
+  // An error names table and row, and which of several sequences wanted it.
   Result<Rows> Take(size_t index, size_t first);
 
-  // Where the rows of token 0 in Engram layer `index` lie: of the current
+  // Where the rows of a token in Engram layer `index` lie: of the current
   // chunk, and of the one that Begin() makes current next.
-  const uint16_t* RowsOf(size_t index) const {
-    return Values(*current_, index, 0);
+  const uint16_t* RowsOf(size_t index, size_t token) const {
+    return Values(*current_, index, token);
   }
-  const uint16_t* NextRowsOf(size_t index) const {
-    return Values(*ahead_, index, 0);
+  const uint16_t* NextRowsOf(size_t index, size_t token) const {
+    return Values(*ahead_, index, token);
   }
 
   // The current chunk is done: its times are counted.
@@ -101,8 +113,8 @@ class EngramFetch {
 
   struct Chunk {
     std::vector<int32_t> ids;  // compressed
-    engram::History before;
-    engram::History after;
+    std::vector<Stretch> stretches;
+    std::vector<engram::History> after;   // [stretches]
     std::vector<engram::Ticket> tickets;  // [layers, blocks]; 0 = none
     // bf16 [layers, chunk, columns * row values]
     DeviceArray<uint16_t> values;
@@ -113,11 +125,14 @@ class EngramFetch {
   size_t layers() const { return rows_.size(); }
   static size_t Blocks(const Chunk& chunk);
   uint16_t* Values(Chunk& chunk, size_t index, size_t token) const;
-  bool IsFor(const Chunk& chunk, const engram::History& before,
+  bool IsFor(const Chunk& chunk, std::span<const Stretch> stretches,
              size_t n_layers) const;
-  void Submit(const engram::History& before, size_t n_layers, Chunk* chunk);
+  void Submit(std::span<const Stretch> stretches, size_t n_layers,
+              Chunk* chunk);
+  void Hash(Chunk* chunk);
   void CancelChunk(Chunk* chunk);
   Status Wait(size_t index, size_t block);
+  Status NameSequence(size_t index, size_t block, Status status);
   void CountRead(const engram::LookupStats& lookup);
 
   const engram::Hasher& hasher_;

@@ -72,10 +72,12 @@ class EngramFetchTest : public ::testing::Test {
     return std::vector<uint8_t>(tokens.size());
   }
   Status Ahead(std::span<const int32_t> tokens, const History& before = {}) {
-    return fetch_->Ahead(tokens, NoImage(tokens), before);
+    const EngramFetch::Stretch whole{tokens.size(), before};
+    return fetch_->Ahead(tokens, NoImage(tokens), {&whole, 1});
   }
   Status Begin(std::span<const int32_t> tokens, const History& before = {}) {
-    return fetch_->Begin(tokens, NoImage(tokens), before);
+    const EngramFetch::Stretch whole{tokens.size(), before};
+    return fetch_->Begin(tokens, NoImage(tokens), {&whole, 1});
   }
 
   // What Take gives for a whole layer of the current chunk.
@@ -153,7 +155,7 @@ TEST_F(EngramFetchTest, ChunksFollowEachOther) {
   for (size_t first = 0; first < all.size(); first += kChunk) {
     const auto chunk = all.subspan(first, kChunk);
     ExpectRightRows(chunk, history);
-    history = fetch_->after();
+    history = fetch_->after(0);
     if (first + kChunk == all.size()) break;
     ASSERT_TRUE(Ahead(all.subspan(first + kChunk, kChunk), history).ok());
   }
@@ -192,7 +194,8 @@ TEST_F(EngramFetchTest, AnImagePositionIsAnotherChunk) {
   ASSERT_TRUE(Ahead(tokens).ok());
   const uint64_t before = lookups();
   const std::vector<uint8_t> image = {0, 0, 1, 0, 0};
-  ASSERT_TRUE(fetch_->Begin(tokens, image, {}).ok());
+  const EngramFetch::Stretch whole{tokens.size(), {}};
+  ASSERT_TRUE(fetch_->Begin(tokens, image, {&whole, 1}).ok());
   EXPECT_GT(lookups(), before);
 }
 
@@ -233,7 +236,7 @@ TEST_F(EngramFetchTest, CancelDropsWhatIsHeldUp) {
   gates_[0]->Close();
   gates_[1]->Close();
   ASSERT_TRUE(Begin(Tokens(100, 9)).ok());
-  ASSERT_TRUE(Ahead(Tokens(100, 10), fetch_->after()).ok());
+  ASSERT_TRUE(Ahead(Tokens(100, 10), fetch_->after(0)).ok());
   gates_[0]->Open();
   gates_[1]->Open();
   fetch_->Cancel();

@@ -6,7 +6,8 @@
 
 namespace ecphory {
 
-// The model on one screen. T tokens of the chunk, H streams, D hidden size.
+// The model on one screen. T tokens of the chunk, whichever sequences they are
+// of, H streams, D hidden size.
 Status Forward::RunLayers() {
   const bool whole = !chunk_->encoder_only;
   const uint32_t last_source = static_cast<uint32_t>(LastKvSource(config_));
@@ -24,21 +25,14 @@ Status Forward::RunLayers() {
   return whole ? Logits() : EnterDecoder(last_source);
 }
 
-Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
+Status Forward::Run(const ForwardChunk& chunk,
+                    std::span<const ForwardSegment> segments) {
   chunk_ = &chunk;
-  state_ = state;
-  candidate_groups_ = 0;
-  state->NoteWritten(tokens());
-  const int32_t published_keys = state->published_keys;
+  BeginSegments(segments);
   // Rows depend on token ids alone: ask before the first layer runs.
   ECPHORY_RETURN_IF_ERROR(BeginEngram());
   const Status status = RunOnDevice();
-  if (status.ok()) {
-    Commit();
-  } else {
-    state->published_keys = published_keys;
-    CancelPrefetch();
-  }
+  status.ok() ? Commit() : Abandon();
   return status;
 }
 
@@ -133,15 +127,13 @@ void Forward::StoreKv(uint32_t i, const float* x) {
 // published.
 void Forward::PublishCompressed(uint32_t i, const float* x) {
   const CompressorWeights& w = model_.weights->layers[i].attn.compressor;
-  SourceCache& source = state_->SourceOf(config_, i);
-  uint64_t first_group = 0;
-  const size_t groups = PoolTokens(w, x, &source, &first_group);
-  if (groups == 0) return;  // the open group waits for its last token
+  const size_t groups = PoolTokens(i, w, x);
+  if (groups == 0) return;  // open groups wait for their last tokens
   Norm(w.norm, latent_.data(), groups);  // [groups, d]
 
   Project(w.index_wk, latent_.data(), groups, index_key_.data());
-  Norm(w.index_k_norm, index_key_.data(), groups);   // before the latent's rope
-  StoreCompressed(i, &source, first_group, groups);  // rope, FP4 rounding
+  Norm(w.index_k_norm, index_key_.data(), groups);  // before the latent's rope
+  StoreCompressed(i, groups);                       // rope, FP4 rounding
 }
 
 // An index source chooses which compressed entries each position attends,
@@ -159,9 +151,7 @@ void Forward::SelectCompressed(uint32_t i, const float* x) {
       pool_);  // FP4 rounding
   Project(w.weights_proj, x, tokens(), index_w_.data());
 
-  uint64_t groups = 0;
-  const RowCache& keys = KeysFor(i, &groups);
-  SelectFrom(i, keys, groups);  // selected_[T, index_topk]
+  Select(i);  // selected_[T, index_topk]
   ObserveSelected(i);
 }
 

@@ -1,4 +1,5 @@
-// The forward pass of DeepSeek-V4.1 over one chunk of one sequence.
+// The forward pass of DeepSeek-V4.1 over one chunk of tokens: of one sequence,
+// or one of each of several.
 //
 // Read forward.cc beside docs/architecture.md: it is the model, once, for every
 // backend. It calls only operators (ops/ops.h) and the Engram store, and
@@ -11,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ecphory/session.h"
@@ -40,6 +42,12 @@ struct ForwardModel {
   const float* inv_freq_compress = nullptr;  // [rope_dim / 2], all others
 };
 
+// Tokens of a chunk that continue one sequence.
+struct ForwardSegment {
+  SequenceState* state = nullptr;
+  size_t tokens = 0;
+};
+
 // One chunk of tokens to run.
 struct ForwardChunk {
   std::span<const int32_t> tokens;  // 1 .. SessionOptions::chunk
@@ -55,20 +63,22 @@ struct ForwardChunk {
   std::span<const int32_t> next_tokens;  // 0 .. SessionOptions::chunk
   std::span<const uint8_t> next_image;   // [next_tokens]
   bool next_encoder_only = false;
-  LogitsWanted logits = LogitsWanted::kLast;
+  LogitsWanted logits = LogitsWanted::kLast;  // of each sequence
   // kAll: logits [count, vocab] of tokens first .. first + count of the chunk.
   std::function<Status(size_t first, size_t count, std::span<const float>)>
       on_logits;
   TensorObserver* observer = nullptr;
 };
 
-// One per session; not thread-safe.
+// The memory that passes are computed in. Any number of sequences may take
+// turns in one; not thread-safe.
 class Forward : private ForwardScratch {
  public:
-  // Takes all memory for chunks of options.chunk tokens, or says that there is
-  // not so much.
+  // Takes all memory for chunks of options.chunk tokens of up to `sequences`
+  // sequences at a time, or says that there is not so much.
   static Result<std::unique_ptr<Forward>> Create(const ForwardModel& model,
-                                                 const SessionOptions& options);
+                                                 const SessionOptions& options,
+                                                 size_t sequences = 1);
   ~Forward();
   Forward(const Forward&) = delete;
   Forward& operator=(const Forward&) = delete;
@@ -77,11 +87,18 @@ class Forward : private ForwardScratch {
   // an observer of logits that refuses, a device that fails) the state's
   // position is unchanged and the chunk may be run again.
   Status Run(const ForwardChunk& chunk, SequenceState* state);
+  // The same for several states, no one twice, whose contexts this can hold:
+  // the chunk's tokens are those of the segments, one after the other. Each
+  // state and its logits become what they would by themselves, or all stay.
+  // What is the chunk's alone (encoder_only, decoder_begin, next_*, kAll and
+  // observers) is for one segment.
+  Status Run(const ForwardChunk& chunk,
+             std::span<const ForwardSegment> segments);
 
   // Asks for the Engram rows of the chunk that is to be run next. Guessing
   // wrong costs reads and nothing else.
   void Prefetch(std::span<const int32_t> tokens, std::span<const uint8_t> image,
-                const SequenceState& state);
+                std::span<const ForwardSegment> segments);
   // Drops what was asked for ahead.
   void CancelPrefetch();
 
@@ -90,7 +107,43 @@ class Forward : private ForwardScratch {
   SessionStats stats() const;
 
  private:
-  Forward(const ForwardModel& model, const SessionOptions& options);
+  // Tokens of the chunk under way that continue one sequence: what the caches
+  // and positions are of.
+  struct Segment {
+    SequenceState* state = nullptr;
+    size_t first = 0;  // of the chunk's tokens
+    size_t tokens = 0;
+    int32_t published_keys = -1;    // before the chunk
+    uint64_t candidate_groups = 0;  // groups candidates_ covers; 0: none
+
+    size_t last() const { return first + tokens - 1; }
+    uint64_t position() const { return state->position; }
+    // Groups of so many tokens that the chunk completes.
+    uint64_t first_group(uint64_t ratio) const { return position() / ratio; }
+    size_t groups(uint64_t ratio) const {
+      return static_cast<size_t>((position() + tokens) / ratio -
+                                 first_group(ratio));
+    }
+  };
+  // Rows of a segment's caches.
+  struct RowPlace {
+    RowCache* cache = nullptr;
+    uint64_t first = 0;
+    size_t rows = 0;
+  };
+  // Index scores of some tokens of a segment.
+  struct ScoreTile {
+    Segment* segment = nullptr;
+    size_t first = 0;  // of the chunk's tokens
+    size_t tokens = 0;
+    const RowCache* keys = nullptr;
+    uint64_t groups = 0;
+    float* scores = nullptr;  // [tokens, groups], of scores_
+    uint8_t* mask = nullptr;  // of candidates_, or null
+  };
+
+  Forward(const ForwardModel& model, const SessionOptions& options,
+          size_t sequences);
   Status Allocate();
 
   // The model, in the order of the pass (forward.cc).
@@ -106,6 +159,8 @@ class Forward : private ForwardScratch {
   Status Logits();
 
   // Glue (forward_steps.cc).
+  void BeginSegments(std::span<const ForwardSegment> segments);
+  void Abandon();
   Status RunOnDevice();
   void WriteInputs();
   void SendInputs();
@@ -114,17 +169,22 @@ class Forward : private ForwardScratch {
   Status BeginEngram();
   size_t EngramLayers(bool encoder_only) const;
   void StoreWindow(uint32_t layer, const float* kv);
-  size_t PoolTokens(const CompressorWeights& weights, const float* x,
-                    SourceCache* source, uint64_t* first_group);
-  void StoreRows(const float* x, uint64_t first_row, size_t rows,
-                 RowCache* cache);
-  void StoreCompressed(uint32_t layer, SourceCache* source,
-                       uint64_t first_group, size_t groups);
-  const RowCache& KeysFor(uint32_t layer, uint64_t* groups);
-  void SelectFrom(uint32_t layer, const RowCache& keys, uint64_t groups);
-  void SelectTile(uint32_t layer, const RowCache& keys, size_t begin,
-                  size_t end, uint64_t groups);
+  size_t PoolTokens(uint32_t layer, const CompressorWeights& weights,
+                    const float* x);
+  template <typename Place>
+  void StoreRows(const float* x, const Place& place);
+  void StoreCompressed(uint32_t layer, size_t groups);
+  const RowCache& KeysFor(uint32_t layer, const Segment& segment,
+                          uint64_t* groups) const;
+  bool IsCandidateSource(uint32_t layer) const {
+    return static_cast<int32_t>(layer) == config_.candidate_source_layer_id;
+  }
+  void Select(uint32_t layer);
+  void SelectTiles(uint32_t layer);
+  IndexScoresArgs ScoresOf(uint32_t layer, const ScoreTile& tile) const;
+  uint8_t* MaskOf(const Segment& segment);
   void Attend(uint32_t layer);
+  AttentionArgs AttentionOf(uint32_t layer, const Segment& segment);
   void GroupedOutput(const AttentionWeights& weights, float* y);
   void Route(const MoeWeights& weights, const float* x);
   void RunExperts(std::span<const Expert> experts,
@@ -132,7 +192,11 @@ class Forward : private ForwardScratch {
                   const float* weights, size_t topk, const float* x,
                   bool accumulate, float* y);
   Status EmitLogits();
+  Status EmitAllLogits();
+  Status NeedLogits(size_t tokens);
+  void Head(size_t first, size_t count, float* logits);
   void Commit();
+  void CommitLogits();
   // y = x * W^T, rounded in bf16 mode.
   void Project(const Matrix& weight, const float* x, size_t rows, float* y) {
     Project(weight, x, rows, y, projected_);
@@ -152,15 +216,18 @@ class Forward : private ForwardScratch {
   // A step recorded ahead (forward_replay.cc).
   struct Step {
     bool ready = false;
-    // What it was recorded for.
-    const SequenceState* state = nullptr;
-    uint64_t position = 0;
-    int32_t published_before = -1;
+    // What it was recorded for, and what a sequence's keys slot is after it.
+    struct Sequence {
+      uint64_t id = 0;
+      uint64_t position = 0;
+      int32_t published_before = -1;
+      int32_t published_after = -1;
+    };
+    std::vector<Sequence> sequences;
     const uint16_t* rows = nullptr;  // of the first Engram layer
     // One part more than tables: before each, and to the end.
     std::vector<std::unique_ptr<Recording>> parts;
     std::vector<size_t> tables;  // whose rows the next part needs
-    int32_t published_after = -1;
     const float* logits = nullptr;
   };
   // Steps of odd and of even positions differ where groups have two tokens.
@@ -171,7 +238,19 @@ class Forward : private ForwardScratch {
   Status NextRecording();
   Status EndRecording();
   void RecordNextStep();
+  Status RecordStep(Step* step);
   Result<bool> ReplayStep();
+
+  // Makes an operator's calls for all segments, or tiles, at once:
+  // args_of(segment) are the arguments.
+  template <typename Args, typename Of, typename ArgsOf>
+  void CallForAll(void (*op)(const Calls<Args>&, ThreadPool&),
+                  std::span<Of> all, const ArgsOf& args_of) {
+    auto& calls = std::get<std::vector<Args>>(calls_);
+    calls.clear();
+    for (Of& one : all) calls.push_back(args_of(one));
+    op(std::span<const Args>(calls), pool_);
+  }
 
   size_t tokens() const { return chunk_->tokens.size(); }
   bool Observed(uint32_t layer) const;
@@ -194,14 +273,15 @@ class Forward : private ForwardScratch {
   const Ops& ops_;
   ThreadPool& pool_;
   const SessionOptions options_;
+  const size_t sequences_;  // at most
   // What the inputs of projections are: in bf16 mode all have been rounded, in
   // int8 mode the operators round them.
   const MatmulInput projected_;
   HyperConnections streams_;
   std::unique_ptr<Queue> queue_;
 
-  uint64_t candidate_groups_ = 0;  // groups candidates_ covers; 0: none
-  // [vocab] of the host, inside logits_; there when the queue has finished.
+  // [segments, vocab] of the host, inside logits_; there when the queue has
+  // finished.
   const float* last_logits_ = nullptr;
   std::unique_ptr<EngramFetch> engram_;  // none: no memory, or gates shut
 
@@ -212,7 +292,14 @@ class Forward : private ForwardScratch {
 
   // Of the chunk under way.
   const ForwardChunk* chunk_ = nullptr;
-  SequenceState* state_ = nullptr;
+  std::vector<Segment> segments_;
+  std::vector<ScoreTile> tiles_;
+  std::vector<EngramFetch::Stretch> stretches_;
+  // Arguments of calls under way, by operator.
+  std::tuple<std::vector<StoreRowsArgs>, std::vector<PoolGroupsArgs>,
+             std::vector<IndexScoresArgs>, std::vector<CandidateBlocksArgs>,
+             std::vector<SelectTopkArgs>, std::vector<AttentionArgs>>
+      calls_;
 };
 
 }  // namespace ecphory

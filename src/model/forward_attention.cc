@@ -9,177 +9,235 @@
 
 namespace ecphory {
 
-void Forward::StoreWindow(uint32_t layer, const float* kv) {
-  RowCache& window = state_->windows[layer];
-  StoreRows(kv, state_->position, tokens(), &window);
-  ObserveRows(layer, "window_kv", window, state_->position, tokens());
+// Encodes the rows of x, segment by segment, into caches, which rounds them.
+template <typename Place>
+void Forward::StoreRows(const float* x, const Place& place) {
+  CallForAll(ops_.store_rows, std::span(segments_), [&](const Segment& s) {
+    const RowPlace to = place(s);
+    const float* const rows = x;
+    x += to.rows * to.cache->dim;
+    return StoreRowsArgs{.x = rows,
+                         .rows = to.rows,
+                         .dim = to.cache->dim,
+                         .format = to.cache->format,
+                         .cache = to.cache->bytes.data(),
+                         .first_row = to.first,
+                         .capacity = to.cache->capacity};
+  });
 }
 
-// Fills latent_ with the groups that this chunk completes; returns how many.
-size_t Forward::PoolTokens(const CompressorWeights& w, const float* x,
-                           SourceCache* source, uint64_t* first_group) {
-  const uint64_t ratio = source->ratio;
-  *first_group = state_->position / ratio;
-  const size_t groups =
-      static_cast<size_t>((state_->position + tokens()) / ratio - *first_group);
+void Forward::StoreWindow(uint32_t layer, const float* kv) {
+  StoreRows(kv, [&](const Segment& s) {
+    return RowPlace{&s.state->windows[layer], s.position(), s.tokens};
+  });
+  ObserveRows(layer, "window_kv", segments_[0].state->windows[layer],
+              segments_[0].position(), tokens());
+}
+
+// Fills latent_ with the groups that this chunk completes, sequence by
+// sequence; returns how many.
+size_t Forward::PoolTokens(uint32_t layer, const CompressorWeights& w,
+                           const float* x) {
+  const size_t ratio = config_.compress_ratios[layer];
   if (ratio == 1) {
     Project(w.wkv, x, tokens(), latent_.data());
-    return groups;
+    return tokens();
   }
   // fp32 in both activation modes, as the release computes it.
-  ops_.matmul({.weight = w.wkv,
-               .x = x,
-               .y = kv_.data(),
-               .tokens = tokens(),
-               .input = projected_},
-              pool_);
-  ops_.matmul({.weight = w.wgate,
-               .x = x,
-               .y = gate_.data(),
-               .tokens = tokens(),
-               .input = projected_},
-              pool_);
-  StoreRows(kv_.data(), state_->position, tokens(), &source->open_kv);
-  StoreRows(gate_.data(), state_->position, tokens(), &source->open_gate);
-  ops_.pool_groups(
-      {.kv = reinterpret_cast<const float*>(source->open_kv.bytes.data()),
-       .gate = reinterpret_cast<const float*>(source->open_gate.bytes.data()),
-       .capacity = static_cast<size_t>(source->open_kv.capacity),
-       .dim = source->open_kv.dim,
-       .ratio = static_cast<size_t>(ratio),
-       .first_group = *first_group,
-       .groups = groups,
-       .latent = latent_.data()},
-      pool_);
+  const auto store = [&](const Matrix& weight, float* y,
+                         RowCache SourceCache::*ring) {
+    ops_.matmul({.weight = weight,
+                 .x = x,
+                 .y = y,
+                 .tokens = tokens(),
+                 .input = projected_},
+                pool_);
+    StoreRows(y, [&](const Segment& s) {
+      return RowPlace{&(s.state->SourceOf(config_, layer).*ring), s.position(),
+                      s.tokens};
+    });
+  };
+  store(w.wkv, kv_.data(), &SourceCache::open_kv);
+  store(w.wgate, gate_.data(), &SourceCache::open_gate);
+  size_t groups = 0;
+  CallForAll(ops_.pool_groups, std::span(segments_), [&](const Segment& s) {
+    const SourceCache& source = s.state->SourceOf(config_, layer);
+    const PoolGroupsArgs args = {
+        .kv = reinterpret_cast<const float*>(source.open_kv.bytes.data()),
+        .gate = reinterpret_cast<const float*>(source.open_gate.bytes.data()),
+        .capacity = static_cast<size_t>(source.open_kv.capacity),
+        .dim = source.open_kv.dim,
+        .ratio = ratio,
+        .first_group = s.first_group(ratio),
+        .groups = s.groups(ratio),
+        .latent = latent_.data() + groups * source.open_kv.dim};
+    groups += args.groups;
+    return args;
+  });
   return groups;
-}
-
-// Encodes x[rows, dim] into the cache from `first_row` on, which rounds it.
-void Forward::StoreRows(const float* x, uint64_t first_row, size_t rows,
-                        RowCache* cache) {
-  ops_.store_rows({.x = x,
-                   .rows = rows,
-                   .dim = cache->dim,
-                   .format = cache->format,
-                   .cache = cache->bytes.data(),
-                   .first_row = first_row,
-                   .capacity = cache->capacity},
-                  pool_);
 }
 
 // Rotates latent_ and index_key_ to their groups' first positions and stores
 // them, which rounds them.
-void Forward::StoreCompressed(uint32_t layer, SourceCache* source,
-                              uint64_t first_group, size_t groups) {
-  const size_t index = static_cast<size_t>(source - state_->sources.data());
+void Forward::StoreCompressed(uint32_t layer, size_t groups) {
+  const size_t index = SequenceState::SourceIndex(config_, layer);
+  const uint64_t ratio = config_.compress_ratios[layer];
   const int64_t* const positions =
       group_positions_.data() + index * options_.chunk;
-  const auto store = [&](DeviceArray<float>& x, RowCache& cache,
+  const auto store = [&](DeviceArray<float>& x, RowCache SourceCache::*member,
                          const char* name) {
-    Rope(layer, x.data(), groups, 1, cache.dim, positions);
-    StoreRows(x.data(), first_group, groups, &cache);
-    ObserveRows(layer, name, cache, first_group, groups);
+    const auto place = [&](const Segment& s) {
+      return RowPlace{&(s.state->sources[index].*member), s.first_group(ratio),
+                      s.groups(ratio)};
+    };
+    const RowPlace first = place(segments_[0]);
+    Rope(layer, x.data(), groups, 1, first.cache->dim, positions);
+    StoreRows(x.data(), place);
+    ObserveRows(layer, name, *first.cache, first.first, first.rows);
   };
-  store(latent_, source->latents, "compress_kv");
-  store(index_key_, source->index_keys, "index_k");
-  state_->published_keys = static_cast<int32_t>(index);
+  store(latent_, &SourceCache::latents, "compress_kv");
+  store(index_key_, &SourceCache::index_keys, "index_k");
+  for (const Segment& s : segments_) {
+    if (s.groups(ratio) == 0) continue;
+    s.state->published_keys = static_cast<int32_t>(index);
+  }
 }
 
 // The index keys `layer` scores against, and how many of them exist.
-const RowCache& Forward::KeysFor(uint32_t layer, uint64_t* groups) {
-  const SourceCache& own = state_->SourceOf(config_, layer);
-  const uint64_t end = state_->position + tokens();
+const RowCache& Forward::KeysFor(uint32_t layer, const Segment& s,
+                                 uint64_t* groups) const {
+  const SequenceState& state = *s.state;
+  const SourceCache& own = s.state->SourceOf(config_, layer);
+  const uint64_t end = state.position + s.tokens;
   *groups = end / own.ratio;
-  if (options_.index_keys == IndexKeys::kOwn || state_->published_keys < 0) {
+  if (options_.index_keys == IndexKeys::kOwn || state.published_keys < 0) {
     return own.index_keys;
   }
   const SourceCache& slot =
-      state_->sources[static_cast<size_t>(state_->published_keys)];
+      state.sources[static_cast<size_t>(state.published_keys)];
   // A later layer's keys end with the previous chunk: it has not run yet.
-  const uint64_t known = slot.layer <= layer ? end : state_->position;
+  const uint64_t known = slot.layer <= layer ? end : state.position;
   *groups = std::min(*groups, known / slot.ratio);
   return slot.index_keys;
 }
 
-void Forward::SelectFrom(uint32_t layer, const RowCache& keys,
-                         uint64_t groups) {
-  const bool is_source =
-      static_cast<int32_t>(layer) == config_.candidate_source_layer_id;
-  if (groups == 0) {
-    queue_->Fill(selected_.data(), 0xff,  // -1
-                 tokens() * config_.index_topk * sizeof(int32_t));
-    Observe(layer, "index_scores", scores_.data(), {tokens(), 0});
-    if (is_source) ObserveCandidates(layer, candidates_.data(), tokens(), 0);
-    return;
+// Chooses for all tokens, as many at a time as scores_ holds scores of.
+void Forward::Select(uint32_t layer) {
+  const size_t block = config_.candidate_block_size;
+  const bool is_source = IsCandidateSource(layer);
+  tiles_.clear();
+  size_t used = 0;
+  for (Segment& s : segments_) {
+    uint64_t groups = 0;
+    const RowCache& keys = KeysFor(layer, s, &groups);
+    const bool masked =
+        groups > 0 && (is_source || s.candidate_groups == groups);
+    for (size_t first = s.first; first <= s.last();) {
+      const size_t room =
+          groups == 0 ? s.tokens : (scores_.size() - used) / groups;
+      const size_t count = std::min(s.last() + 1 - first, room);
+      if (count == 0) {
+        SelectTiles(layer);
+        used = 0;
+        continue;
+      }
+      tiles_.push_back({.segment = &s,
+                        .first = first,
+                        .tokens = count,
+                        .keys = &keys,
+                        .groups = groups,
+                        .scores = scores_.data() + used,
+                        .mask = masked ? MaskOf(s) + (first - s.first) *
+                                                         CeilDiv(groups, block)
+                                       : nullptr});
+      used += count * groups;
+      first += count;
+    }
+    if (is_source) s.candidate_groups = groups;
   }
-  const size_t tile = static_cast<size_t>(
-      std::clamp<uint64_t>(scores_.size() / groups, 1, tokens()));
-  for (size_t begin = 0; begin < tokens(); begin += tile) {
-    SelectTile(layer, keys, begin, std::min(begin + tile, tokens()), groups);
-  }
-  if (is_source) candidate_groups_ = groups;
+  SelectTiles(layer);
 }
 
-void Forward::SelectTile(uint32_t layer, const RowCache& keys, size_t begin,
-                         size_t end, uint64_t groups) {
-  const size_t heads = config_.index_n_heads, dim = config_.index_head_dim;
-  const size_t rows = end - begin;
+void Forward::SelectTiles(uint32_t layer) {
+  const std::span tiles(tiles_);
   const size_t block = config_.candidate_block_size;
-  const bool is_source =
-      static_cast<int32_t>(layer) == config_.candidate_source_layer_id;
-  uint8_t* mask = nullptr;
-  if (is_source || candidate_groups_ == groups) {
-    mask = candidates_.data() + begin * CeilDiv(groups, block);
+  const bool is_source = IsCandidateSource(layer);
+  CallForAll(ops_.index_scores, tiles,
+             [&](const ScoreTile& tile) { return ScoresOf(layer, tile); });
+  for (const ScoreTile& tile : tiles_) {
+    Observe(layer, "index_scores", tile.scores, {tile.tokens, tile.groups});
   }
-  // Scores outside the candidates choose nothing; an observer sees them all.
-  const bool score_all = is_source || Observed(layer);
-  ops_.index_scores({.q = index_q_.data() + begin * heads * dim,
-                     .weights = index_w_.data() + begin * heads,
-                     .tokens = rows,
-                     .heads = heads,
-                     .dim = dim,
-                     .first_position = state_->position + begin,
-                     .ratio = state_->SourceOf(config_, layer).ratio,
-                     .key_format = keys.format,
-                     .key_rows = keys.bytes.data(),
-                     .groups = static_cast<size_t>(groups),
-                     .key_scale = 1.0f / std::sqrt(static_cast<float>(dim)),
-                     .head_scale = 1.0f / std::sqrt(static_cast<float>(heads)),
-                     .mask = score_all ? nullptr : mask,
-                     .block_size = block,
-                     .scores = scores_.data()},
-                    pool_);
-  Observe(layer, "index_scores", scores_.data(), {rows, groups});
-
   if (is_source) {
-    ops_.candidate_blocks({.scores = scores_.data(),
-                           .tokens = rows,
-                           .groups = static_cast<size_t>(groups),
-                           .block_size = block,
-                           .top_blocks = config_.candidate_topk_blocks,
-                           .mask = mask},
-                          pool_);
-    ObserveCandidates(layer, mask, rows, CeilDiv(groups, block));
+    CallForAll(ops_.candidate_blocks, tiles, [&](const ScoreTile& tile) {
+      return CandidateBlocksArgs{.scores = tile.scores,
+                                 .tokens = tile.tokens,
+                                 .groups = static_cast<size_t>(tile.groups),
+                                 .block_size = block,
+                                 .top_blocks = config_.candidate_topk_blocks,
+                                 .mask = tile.mask};
+    });
+    for (const ScoreTile& tile : tiles_) {
+      ObserveCandidates(layer, tile.mask, tile.tokens,
+                        CeilDiv(tile.groups, block));
+    }
   }
-  ops_.select_topk({.scores = scores_.data(),
-                    .mask = is_source ? nullptr : mask,
-                    .tokens = rows,
-                    .groups = static_cast<size_t>(groups),
-                    .block_size = block,
-                    .topk = config_.index_topk,
-                    .selected = selected_.data() + begin * config_.index_topk},
-                   pool_);
+  CallForAll(ops_.select_topk, tiles, [&](const ScoreTile& tile) {
+    return SelectTopkArgs{
+        .scores = tile.scores,
+        .mask = is_source ? nullptr : tile.mask,
+        .tokens = tile.tokens,
+        .groups = static_cast<size_t>(tile.groups),
+        .block_size = block,
+        .topk = config_.index_topk,
+        .selected = selected_.data() + tile.first * config_.index_topk};
+  });
+  tiles_.clear();
+}
+
+IndexScoresArgs Forward::ScoresOf(uint32_t layer, const ScoreTile& tile) const {
+  const size_t heads = config_.index_n_heads, dim = config_.index_head_dim;
+  const Segment& s = *tile.segment;
+  // Scores outside the candidates choose nothing; an observer sees them all.
+  const bool score_all = IsCandidateSource(layer) || Observed(layer);
+  return {.q = index_q_.data() + tile.first * heads * dim,
+          .weights = index_w_.data() + tile.first * heads,
+          .tokens = tile.tokens,
+          .heads = heads,
+          .dim = dim,
+          .first_position = s.position() + (tile.first - s.first),
+          .ratio = s.state->SourceOf(config_, layer).ratio,
+          .key_format = tile.keys->format,
+          .key_rows = tile.keys->bytes.data(),
+          .groups = static_cast<size_t>(tile.groups),
+          .key_scale = 1.0f / std::sqrt(static_cast<float>(dim)),
+          .head_scale = 1.0f / std::sqrt(static_cast<float>(heads)),
+          .mask = score_all ? nullptr : tile.mask,
+          .block_size = config_.candidate_block_size,
+          .scores = tile.scores};
+}
+
+// A segment's rows of candidates_ lie close together.
+uint8_t* Forward::MaskOf(const Segment& s) {
+  return candidates_.data() + s.first * (candidates_.size() / options_.chunk);
 }
 
 void Forward::Attend(uint32_t layer) {
-  const RowCache& window = state_->windows[layer];
+  CallForAll(ops_.attention, std::span(segments_),
+             [&](const Segment& s) { return AttentionOf(layer, s); });
+  Round(heads_.data(), tokens() * config_.n_heads * config_.head_dim);
+}
+
+AttentionArgs Forward::AttentionOf(uint32_t layer, const Segment& s) {
+  const RowCache& window = s.state->windows[layer];
+  const size_t offset = s.first * config_.n_heads * config_.head_dim;
   AttentionArgs args = {
-      .q = q_.data(),
-      .tokens = tokens(),
+      .q = q_.data() + offset,
+      .tokens = s.tokens,
       .heads = config_.n_heads,
       .dim = config_.head_dim,
-      .first_position = state_->position,
+      .first_position = s.position(),
       .window_format = window.format,
+      .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
       .window_rows = window.bytes.data(),
       .window_capacity = static_cast<size_t>(window.capacity),
       .window = config_.sliding_window,
@@ -187,17 +245,15 @@ void Forward::Attend(uint32_t layer) {
                           ? chunk_->decoder_begin
                           : 0,
       .sink = model_.weights->layers[layer].attn.sink.data(),
-      .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-      .out = heads_.data()};
+      .out = heads_.data() + offset};
   if (config_.KvSourceOf(layer) >= 0) {
-    const RowCache& latents = state_->SourceOf(config_, layer).latents;
+    const RowCache& latents = s.state->SourceOf(config_, layer).latents;
     args.latent_format = latents.format;
     args.latent_rows = latents.bytes.data();
-    args.selected = selected_.data();
+    args.selected = selected_.data() + s.first * config_.index_topk;
     args.topk = config_.index_topk;
   }
-  ops_.attention(args, pool_);
-  Round(heads_.data(), tokens() * config_.n_heads * config_.head_dim);
+  return args;
 }
 
 // Each group of heads is projected by its own block of wo_a's rows.

@@ -51,7 +51,8 @@ struct AddUp {
 
 template <typename Size>
 void ForwardScratch::ForEach(const ModelConfig& c,
-                             const SessionOptions& options, const Size& size) {
+                             const SessionOptions& options, size_t sequences,
+                             const Size& size) {
   const uint64_t T = options.chunk, d = c.head_dim, D = c.hidden_size;
   size(ids_, T);
   size(image_, T);
@@ -67,7 +68,7 @@ void ForwardScratch::ForEach(const ModelConfig& c,
   size(shared_ids_, T);
   size(shared_weights_, T);
   size(hidden_, T * D);
-  size(logits_, c.vocab_size);
+  size(logits_, uint64_t{sequences} * c.vocab_size);
   if (!c.kv_source_layer_ids.empty()) ForEachCompressed(c, options, size);
   if (!c.engram.enabled() || !options.engram) return;
   size(engram_rows_, std::min<uint64_t>(T, EngramFetch::kMaxTaken) *
@@ -97,9 +98,10 @@ void ForwardScratch::ForEachCompressed(const ModelConfig& c,
 }
 
 Status ForwardScratch::Allocate(const ModelConfig& config,
-                                const SessionOptions& options, Device& device) {
+                                const SessionOptions& options, size_t sequences,
+                                Device& device) {
   Status status;
-  ForEach(config, options, Allocator{&device, &status});
+  ForEach(config, options, sequences, Allocator{&device, &status});
   ECPHORY_RETURN_IF_ERROR(status);
   return shared_weights_.Write(
       0, std::vector<float>(shared_weights_.size(), 1.0f));
@@ -112,9 +114,10 @@ size_t ForwardScratch::ScoredTokens(uint64_t groups, uint64_t chunk) {
 }
 
 uint64_t ForwardScratch::Bytes(const ModelConfig& config,
-                               const SessionOptions& options) {
+                               const SessionOptions& options,
+                               size_t sequences) {
   uint64_t bytes = 0;
-  ForwardScratch().ForEach(config, options, AddUp{&bytes});
+  ForwardScratch().ForEach(config, options, sequences, AddUp{&bytes});
   return bytes;
 }
 

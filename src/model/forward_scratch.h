@@ -21,15 +21,16 @@ class ForwardScratch {
   // Tokens whose index scores are computed together, of passes of `chunk`
   // tokens over `groups` entries.
   static size_t ScoredTokens(uint64_t groups, uint64_t chunk);
-  // Bytes of all buffers of such a session, the logits of one token included.
+  // Bytes of all buffers for passes of so many tokens and sequences, the logits
+  // of one token of each included.
   static uint64_t Bytes(const ModelConfig& config,
-                        const SessionOptions& options);
+                        const SessionOptions& options, size_t sequences = 1);
 
  protected:
   ForwardScratch() = default;
   // kResourceExhausted when there is not so much memory.
   Status Allocate(const ModelConfig& config, const SessionOptions& options,
-                  Device& device);
+                  size_t sequences, Device& device);
 
   // T tokens, d head_dim, D hidden size, H streams.
   MirroredArray<int32_t> ids_;        // [T]
@@ -59,14 +60,14 @@ class ForwardScratch {
   DeviceArray<float> engram_rows_;     // [kMaxTaken, columns * row values]
   DeviceArray<float> engram_kv_;       // [T, (H + 1) * D]
   DeviceArray<float> engram_gate_;     // [T, H]
-  // [1 or kLogitBatch, vocab]: the larger one where all are wanted.
+  // [sequences or kLogitBatch, vocab]: the latter where all are wanted.
   MirroredArray<float> logits_;
 
  private:
   // size(buffer, count) for every buffer.
   template <typename Size>
   void ForEach(const ModelConfig& c, const SessionOptions& options,
-               const Size& size);
+               size_t sequences, const Size& size);
   template <typename Size>
   void ForEachCompressed(const ModelConfig& c, const SessionOptions& options,
                          const Size& size);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/check.h"
 #include "model/forward.h"
 #include "model/prefill.h"
 
@@ -32,20 +33,23 @@ MatmulInput InputOf(Activations activations) {
 
 }  // namespace
 
-Forward::Forward(const ForwardModel& model, const SessionOptions& options)
+Forward::Forward(const ForwardModel& model, const SessionOptions& options,
+                 size_t sequences)
     : model_(model),
       config_(*model.config),
       ops_(*model.ops),
       pool_(*model.pool),
       options_(options),
+      sequences_(sequences),
       projected_(InputOf(options.activations)),
       streams_(StreamShape(config_, options), ops_, pool_) {}
 
 Forward::~Forward() = default;
 
-Result<std::unique_ptr<Forward>> Forward::Create(
-    const ForwardModel& model, const SessionOptions& options) {
-  std::unique_ptr<Forward> forward(new Forward(model, options));
+Result<std::unique_ptr<Forward>> Forward::Create(const ForwardModel& model,
+                                                 const SessionOptions& options,
+                                                 size_t sequences) {
+  std::unique_ptr<Forward> forward(new Forward(model, options, sequences));
   const Status status = forward->Allocate();
   if (status.ok()) return forward;
   return Status(status.code(),
@@ -55,7 +59,8 @@ Result<std::unique_ptr<Forward>> Forward::Create(
 
 Status Forward::Allocate() {
   Device& device = *model_.device;
-  ECPHORY_RETURN_IF_ERROR(ForwardScratch::Allocate(config_, options_, device));
+  ECPHORY_RETURN_IF_ERROR(
+      ForwardScratch::Allocate(config_, options_, sequences_, device));
   ECPHORY_RETURN_IF_ERROR(streams_.Allocate(options_.chunk, device));
   ECPHORY_ASSIGN_OR_RETURN(queue_, device.NewQueue());
   if (!config_.engram.enabled() || !options_.engram) return {};
@@ -63,6 +68,66 @@ Status Forward::Allocate() {
                            EngramFetch::Create(*model_.hasher, *model_.store,
                                                options_.chunk, device));
   return {};
+}
+
+// --- Sequences --------------------------------------------------------------
+
+Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
+  const ForwardSegment whole{state, chunk.tokens.size()};
+  return Run(chunk, {&whole, 1});
+}
+
+void Forward::BeginSegments(std::span<const ForwardSegment> segments) {
+  ECPHORY_CHECK(segments.size() <= sequences_);
+  segments_.clear();
+  size_t first = 0;
+  for (const ForwardSegment& segment : segments) {
+    segment.state->NoteWritten(segment.tokens);
+    segments_.push_back({.state = segment.state,
+                         .first = first,
+                         .tokens = segment.tokens,
+                         .published_keys = segment.state->published_keys});
+    first += segment.tokens;
+  }
+  ECPHORY_CHECK(first == tokens());
+}
+
+void Forward::Commit() {
+  size_t index = 0;
+  for (const Segment& s : segments_) {
+    SequenceState& state = *s.state;
+    const auto ids = chunk_->tokens.subspan(s.first, s.tokens);
+    const auto image = chunk_->image.subspan(s.first, s.tokens);
+    state.tokens.insert(state.tokens.end(), ids.begin(), ids.end());
+    state.image.insert(state.image.end(), image.begin(), image.end());
+    state.position += s.tokens;
+    if (engram_) state.history = engram_->after(index++);
+  }
+  if (engram_) engram_->End();
+  CommitLogits();
+}
+
+void Forward::CommitLogits() {
+  const size_t vocab = config_.vocab_size;
+  const bool wanted = chunk_->logits != LogitsWanted::kNone;
+  // Copying takes a few cycles a value.
+  pool_.ParallelFor(segments_.size(), 1, [&](size_t begin, size_t end, size_t) {
+    for (size_t i = begin; i < end; ++i) {
+      std::vector<float>& logits = segments_[i].state->logits;
+      logits.clear();
+      if (!wanted) continue;
+      const float* const from = last_logits_ + i * vocab;
+      logits.assign(from, from + vocab);
+    }
+  });
+}
+
+// Back to where the states were.
+void Forward::Abandon() {
+  for (const Segment& s : segments_) {
+    s.state->published_keys = s.published_keys;
+  }
+  CancelPrefetch();
 }
 
 // --- The device -------------------------------------------------------------
@@ -86,14 +151,20 @@ Status Forward::RunOnDevice() {
 void Forward::WriteInputs() {
   std::copy(chunk_->tokens.begin(), chunk_->tokens.end(), ids_.host());
   std::copy(chunk_->image.begin(), chunk_->image.end(), image_.host());
-  for (size_t t = 0; t < tokens(); ++t) {
-    positions_.host()[t] = static_cast<int64_t>(state_->position + t);
+  int64_t* position = positions_.host();
+  for (const Segment& s : segments_) {
+    for (size_t t = 0; t < s.tokens; ++t) {
+      *position++ = static_cast<int64_t>(s.position() + t);
+    }
   }
-  int64_t* group = group_positions_.host();
-  for (const SourceCache& source : state_->sources) {
-    const uint64_t first = state_->position / source.ratio;
-    for (size_t g = 0; g < options_.chunk; ++g) {
-      *group++ = static_cast<int64_t>((first + g) * source.ratio);
+  for (size_t i = 0; i < config_.kv_source_layer_ids.size(); ++i) {
+    const uint64_t ratio =
+        config_.compress_ratios[config_.kv_source_layer_ids[i]];
+    int64_t* group = group_positions_.host() + i * options_.chunk;
+    for (const Segment& s : segments_) {
+      for (size_t g = 0; g < s.groups(ratio); ++g) {
+        *group++ = static_cast<int64_t>((s.first_group(ratio) + g) * ratio);
+      }
     }
   }
 }
@@ -120,12 +191,17 @@ void Forward::ProjectRows(const EngramWeights& w, const EngramFetch::Rows& rows,
 // This chunk's rows, then those of the next: they are served in this order.
 Status Forward::BeginEngram() {
   if (!engram_) return Status::Ok();
+  stretches_.clear();
+  for (const Segment& s : segments_) {
+    stretches_.push_back({s.tokens, s.state->history});
+  }
   ECPHORY_RETURN_IF_ERROR(engram_->Begin(chunk_->tokens, chunk_->image,
-                                         state_->history,
+                                         stretches_,
                                          EngramLayers(chunk_->encoder_only)));
   if (chunk_->next_tokens.empty()) return Status::Ok();
-  return engram_->Ahead(chunk_->next_tokens, chunk_->next_image,
-                        engram_->after(),
+  const EngramFetch::Stretch next{chunk_->next_tokens.size(),
+                                  engram_->after(0)};
+  return engram_->Ahead(chunk_->next_tokens, chunk_->next_image, {&next, 1},
                         EngramLayers(chunk_->next_encoder_only));
 }
 
@@ -140,10 +216,14 @@ size_t Forward::EngramLayers(bool encoder_only) const {
 
 void Forward::Prefetch(std::span<const int32_t> tokens,
                        std::span<const uint8_t> image,
-                       const SequenceState& state) {
+                       std::span<const ForwardSegment> segments) {
   // A token that does not exist is reported when its chunk is run.
   if (!engram_) return;
-  (void)engram_->Ahead(tokens, image, state.history, EngramLayers(false));
+  stretches_.clear();
+  for (const ForwardSegment& segment : segments) {
+    stretches_.push_back({segment.tokens, segment.state->history});
+  }
+  (void)engram_->Ahead(tokens, image, stretches_, EngramLayers(false));
 }
 
 void Forward::CancelPrefetch() {
@@ -208,49 +288,55 @@ void Forward::RunExperts(std::span<const Expert> experts,
 
 Status Forward::EmitLogits() {
   if (chunk_->logits == LogitsWanted::kNone) return Status::Ok();
-  const bool all = chunk_->logits == LogitsWanted::kAll;
-  const size_t vocab = config_.vocab_size, dim = config_.hidden_size;
-  const size_t batch = all ? std::min(tokens(), kLogitBatch) : 1;
-  if (logits_.size() < batch * vocab) {
-    ECPHORY_ASSIGN_OR_RETURN(
-        logits_, MirroredArray<float>::Allocate(*model_.device, batch * vocab));
+  if (chunk_->logits == LogitsWanted::kAll) return EmitAllLogits();
+  const size_t vocab = config_.vocab_size, n = segments_.size();
+  ECPHORY_RETURN_IF_ERROR(NeedLogits(n));
+  // The last token of each sequence; those that lie together in one product.
+  for (size_t begin = 0, end = 0; begin < n; begin = end) {
+    const size_t first = segments_[begin].last();
+    do {
+      ++end;
+    } while (end < n && segments_[end].last() == first + (end - begin));
+    Head(first, end - begin, logits_.data() + begin * vocab);
   }
+  last_logits_ = logits_.Fetch(*queue_, 0, n * vocab);
+  return Status::Ok();
+}
+
+Status Forward::EmitAllLogits() {
+  const size_t vocab = config_.vocab_size;
+  const size_t batch = std::min(tokens(), kLogitBatch);
+  ECPHORY_RETURN_IF_ERROR(NeedLogits(batch));
   size_t count = 0;
-  for (size_t first = all ? 0 : tokens() - 1; first < tokens();
-       first += count) {
+  for (size_t first = 0; first < tokens(); first += count) {
     count = std::min(batch, tokens() - first);
-    ops_.matmul({.weight = model_.weights->head,
-                 .x = hidden_.data() + first * dim,
-                 .y = logits_.data(),
-                 .tokens = count,
-                 .input = projected_},
-                pool_);
-    if (all && chunk_->on_logits) {
-      ECPHORY_ASSIGN_OR_RETURN(const float* const logits,
-                               logits_.Receive(*queue_, 0, count * vocab));
-      ECPHORY_RETURN_IF_ERROR(
-          chunk_->on_logits(first, count, {logits, count * vocab}));
-    }
+    Head(first, count, logits_.data());
+    if (!chunk_->on_logits) continue;
+    ECPHORY_ASSIGN_OR_RETURN(const float* const logits,
+                             logits_.Receive(*queue_, 0, count * vocab));
+    ECPHORY_RETURN_IF_ERROR(
+        chunk_->on_logits(first, count, {logits, count * vocab}));
   }
   last_logits_ = logits_.Fetch(*queue_, (count - 1) * vocab, vocab);
   return Status::Ok();
 }
 
-void Forward::Commit() {
-  SequenceState& state = *state_;
-  state.tokens.insert(state.tokens.end(), chunk_->tokens.begin(),
-                      chunk_->tokens.end());
-  state.image.insert(state.image.end(), chunk_->image.begin(),
-                     chunk_->image.end());
-  state.position += tokens();
-  if (engram_) {
-    engram_->End();
-    state.history = engram_->after();
-  }
-  state.logits.clear();
-  if (chunk_->logits != LogitsWanted::kNone) {
-    state.logits.assign(last_logits_, last_logits_ + config_.vocab_size);
-  }
+Status Forward::NeedLogits(size_t tokens) {
+  const size_t count = tokens * config_.vocab_size;
+  if (logits_.size() >= count) return Status::Ok();
+  for (Step& step : steps_) step.ready = false;  // it writes to the old ones
+  ECPHORY_ASSIGN_OR_RETURN(
+      logits_, MirroredArray<float>::Allocate(*model_.device, count));
+  return Status::Ok();
+}
+
+void Forward::Head(size_t first, size_t count, float* logits) {
+  ops_.matmul({.weight = model_.weights->head,
+               .x = hidden_.data() + first * config_.hidden_size,
+               .y = logits,
+               .tokens = count,
+               .input = projected_},
+              pool_);
 }
 
 // --- Shared steps -----------------------------------------------------------

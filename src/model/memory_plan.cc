@@ -88,7 +88,7 @@ uint64_t PrefillCopyBytes(const ModelConfig& c, const SessionOptions& options) {
 }  // namespace
 
 ScratchShape ScratchShapeOf(const ModelConfig& c, const SessionOptions& options,
-                            const PlannedModel& model) {
+                            const PlannedModel& model, uint32_t sequences) {
   ScratchShape shape{.threads = model.threads,
                      .tokens = options.chunk,
                      .dim = c.hidden_size,
@@ -99,7 +99,7 @@ ScratchShape ScratchShapeOf(const ModelConfig& c, const SessionOptions& options,
                      .head_dim = c.head_dim,
                      .window = c.sliding_window};
   AddProducts(model.products, options.chunk, shape.input, &shape);
-  AddProducts(model.head, 1, shape.input, &shape);
+  AddProducts(model.head, sequences, shape.input, &shape);
   if (options.engram) {
     AddProducts(model.engram,
                 std::min<size_t>(options.chunk, EngramFetch::kMaxTaken),
@@ -141,25 +141,30 @@ uint64_t StateBytes(const ModelConfig& c, uint32_t context, uint32_t chunk,
   return bytes;
 }
 
-uint64_t DeviceScratchBytes(const ModelConfig& c,
-                            const SessionOptions& options) {
-  return ForwardScratch::Bytes(c, options) +
+uint64_t DeviceScratchBytes(const ModelConfig& c, const SessionOptions& options,
+                            uint32_t sequences) {
+  return ForwardScratch::Bytes(c, options, sequences) +
          HyperConnections::TokenBytes(c.hc_mult, c.hidden_size) * options.chunk;
 }
 
-uint64_t ScratchBytes(const ModelConfig& c, const SessionOptions& options) {
-  return DeviceScratchBytes(c, options) + sizeof(Forward) +
-         EngramBytes(c, options) + SequenceBytes(c, options.context);
+uint64_t ScratchBytes(const ModelConfig& c, const SessionOptions& options,
+                      uint32_t sequences) {
+  return DeviceScratchBytes(c, options, sequences) + sizeof(Forward) +
+         EngramBytes(c, options) +
+         sequences * SequenceBytes(c, options.context);
 }
 
 MemoryPlan PlanMemory(const ModelConfig& c, const SessionOptions& asked,
-                      const PlannedModel& model) {
+                      const PlannedModel& model, uint32_t sequences) {
   SessionOptions options = asked;
   if (options.context == 0) {
     options.context = std::min(c.max_positions, kDefaultContext);
   }
   options.chunk = std::min(options.chunk, options.context);
+  // A pass over a token of each.
+  if (sequences > 1) options.chunk = std::max(options.chunk, sequences);
   MemoryPlan plan;
+  plan.sequences = sequences;
   plan.context = options.context;
   plan.chunk = options.chunk;
   plan.threads = model.threads;
@@ -171,10 +176,11 @@ MemoryPlan PlanMemory(const ModelConfig& c, const SessionOptions& asked,
   const bool rounding = options.state_rounding;
   plan.state_fixed = FixedStateBytes(c, plan.chunk, rounding);
   plan.state_context = StateBytes(c, plan.context, plan.chunk, rounding);
-  plan.scratch = ScratchBytes(c, options);
+  plan.scratch = ScratchBytes(c, options, sequences);
   plan.prefill_copy = PrefillCopyBytes(c, options);
   if (model.keeps_scratch) {
-    plan.operators = CpuScratchBytes(ScratchShapeOf(c, options, model));
+    plan.operators =
+        CpuScratchBytes(ScratchShapeOf(c, options, model, sequences));
   }
   return plan;
 }
@@ -187,7 +193,8 @@ void LeaveToDevice(const ModelConfig& c, SessionOptions options,
   plan->resident_weights = uint64_t{c.n_layers} * c.n_experts * sizeof(Expert);
   plan->state_fixed = c.engram.enabled() ? sizeof(engram::History) : 0;
   plan->state_context = plan->state_fixed;
-  plan->scratch -= std::min(plan->scratch, DeviceScratchBytes(c, options));
+  plan->scratch -=
+      std::min(plan->scratch, DeviceScratchBytes(c, options, plan->sequences));
   plan->operators = 0;
 }
 

@@ -25,24 +25,27 @@ uint64_t FixedStateBytes(const ModelConfig& config, uint32_t chunk,
 uint64_t StateBytes(const ModelConfig& config, uint32_t context, uint32_t chunk,
                     bool rounding = true);
 
-// Buffers of forward passes over `chunk` tokens, and what a sequence keeps
-// beside its caches.
-uint64_t ScratchBytes(const ModelConfig& config, const SessionOptions& options);
+// Buffers of forward passes over `chunk` tokens, and what sequences keep beside
+// their caches.
+uint64_t ScratchBytes(const ModelConfig& config, const SessionOptions& options,
+                      uint32_t sequences = 1);
 
 // Of that, what operators reach: where there is another device than the host,
 // it lies there.
 uint64_t DeviceScratchBytes(const ModelConfig& config,
-                            const SessionOptions& options);
+                            const SessionOptions& options,
+                            uint32_t sequences = 1);
 
 // What the operators' own working memory depends on.
 ScratchShape ScratchShapeOf(const ModelConfig& config,
                             const SessionOptions& options,
-                            const PlannedModel& model);
+                            const PlannedModel& model, uint32_t sequences = 1);
 
-// What a session of such a model takes, what operators keep included; the
-// weights' fields stay 0. Context 0 means the session's default.
+// What a session of such a model takes, or a batch of so many sequences, what
+// operators keep included; the weights' fields stay 0. Context 0 means the
+// session's default.
 MemoryPlan PlanMemory(const ModelConfig& config, const SessionOptions& options,
-                      const PlannedModel& model);
+                      const PlannedModel& model, uint32_t sequences = 1);
 
 // Takes out what lies in the memory of another device than the host, weights
 // included (ecphory/device_plan.h plans it).

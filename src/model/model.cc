@@ -174,8 +174,10 @@ uint32_t Model::threads() const {
   return static_cast<uint32_t>(impl_->pool->threads());
 }
 
-MemoryPlan Model::PlanMemory(const SessionOptions& options) const {
-  MemoryPlan plan = ecphory::PlanMemory(config(), options, impl_->planned);
+MemoryPlan Model::PlanMemory(const SessionOptions& options,
+                             uint32_t sequences) const {
+  MemoryPlan plan =
+      ecphory::PlanMemory(config(), options, impl_->planned, sequences);
   const MemoryPlan& opened = info().memory;
   plan.mapped_weights = opened.mapped_weights;
   plan.copied_weights = opened.copied_weights;

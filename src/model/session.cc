@@ -9,6 +9,7 @@
 #include "model/memory_plan.h"
 #include "model/model_impl.h"
 #include "model/prefill.h"
+#include "model/session_impl.h"
 #include "model/snapshot.h"
 
 namespace ecphory {
@@ -24,7 +25,13 @@ constexpr uint64_t kMaxSnapshotBytes = uint64_t{16} << 30;
 
 unsigned long long Ull(uint64_t x) { return x; }
 
-Status CheckOptions(const ModelConfig& config, SessionOptions* options) {
+}  // namespace
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+
+Status CheckSessionOptions(const Model& model, SessionOptions* options) {
+  const ModelConfig& config = model.config();
   if (options->context == 0) {
     options->context = std::min(config.max_positions, kDefaultContext);
   }
@@ -37,82 +44,40 @@ Status CheckOptions(const ModelConfig& config, SessionOptions* options) {
                            options->chunk, kMaxChunk);
   }
   options->chunk = std::min(options->chunk, options->context);
+  const Device& device = *model.impl().device;
+  if (options->activations == Activations::kInt8 && !device.takes_int8()) {
+    return Unsupported(
+        "activations int8: %s has no such products, expected f32 or bf16",
+        device.name().c_str());
+  }
   return Status::Ok();
 }
-
-// What one Append runs.
-struct Text {
-  std::span<const int32_t> tokens;
-  std::span<const uint8_t> image;
-  uint64_t position = 0;  // of token 0
-  PrefillPlan plan;
-};
-
-}  // namespace
-
-struct Session::Impl {
-  Impl(std::shared_ptr<const Model> the_model, const SessionOptions& opts,
-       SequenceState sequence, std::unique_ptr<Forward> the_forward)
-      : model(std::move(the_model)),
-        options(opts),
-        state(std::move(sequence)),
-        forward(std::move(the_forward)) {}
-
-  const ModelConfig& config() const { return model->config(); }
-
-  Status CheckTokens(std::span<const int32_t> tokens,
-                     const AppendOptions& append) const;
-  PrefillPlan Plan(size_t tokens, const AppendOptions& append) const;
-  size_t PassAt(const Text& text, size_t first) const {
-    return text.plan.PassAt(first, text.tokens.size(), options.chunk);
-  }
-  Status Run(const Text& text, const AppendOptions& append);
-  Status RunChunk(const Text& text, size_t first, const AppendOptions& append);
-  Status RebuildHistory();
-
-  std::shared_ptr<const Model> model;
-  SessionOptions options;
-  SequenceState state;
-  std::unique_ptr<Forward> forward;
-  // Over the session's life, also truncated ones.
-  uint64_t tokens_run = 0;
-  uint64_t tokens_skipped = 0;
-};
-
-Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Session::~Session() = default;
 
 Result<std::unique_ptr<Session>> Session::Create(
     std::shared_ptr<const Model> model, const SessionOptions& options) {
   SessionOptions checked = options;
-  ECPHORY_RETURN_IF_ERROR(CheckOptions(model->config(), &checked));
-  const ForwardModel& parts = model->impl().forward;
+  ECPHORY_RETURN_IF_ERROR(CheckSessionOptions(*model, &checked));
   ECPHORY_RETURN_IF_ERROR(CheckFits(
       "a session of " + std::to_string(checked.context) + " tokens would",
       model->PlanMemory(checked).Session(),
       "ask for a smaller --ctx or --chunk"));
-  if (checked.activations == Activations::kInt8 &&
-      !parts.device->takes_int8()) {
-    return Unsupported(
-        "activations int8: %s has no such products, expected f32 or bf16",
-        parts.device->name().c_str());
-  }
+  ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<Forward> forward,
+                           Forward::Create(model->impl().forward, checked));
+  return Impl::Create(std::move(model), checked, std::move(forward));
+}
+
+Result<std::unique_ptr<Session>> Session::Impl::Create(
+    std::shared_ptr<const Model> model, const SessionOptions& options,
+    std::shared_ptr<Forward> forward) {
   ECPHORY_ASSIGN_OR_RETURN(
       SequenceState state,
-      SequenceState::Create(model->config(), checked, *parts.device));
-  ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<Forward> forward,
-                           Forward::Create(parts, checked));
-  auto impl = std::make_unique<Impl>(std::move(model), checked,
+      SequenceState::Create(model->config(), options, *model->impl().device));
+  auto impl = std::make_unique<Impl>(std::move(model), options,
                                      std::move(state), std::move(forward));
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
-Status Session::Impl::CheckTokens(std::span<const int32_t> tokens,
-                                  const AppendOptions& append) const {
-  if (!append.image_mask.empty() && append.image_mask.size() != tokens.size()) {
-    return InvalidArgument("image mask of %zu positions for %zu tokens",
-                           append.image_mask.size(), tokens.size());
-  }
+Status Session::Impl::CheckTokens(std::span<const int32_t> tokens) const {
   if (tokens.size() > state.context - state.position) {
     return OutOfRange(
         "%zu tokens after %llu do not fit in the context of %llu tokens",
@@ -138,7 +103,7 @@ PrefillPlan Session::Impl::Plan(size_t tokens,
 }
 
 // The pass that begins at token `first` of an Append.
-Status Session::Impl::RunChunk(const Text& text, size_t first,
+Status Session::Impl::RunChunk(const AppendedText& text, size_t first,
                                const AppendOptions& append) {
   const size_t count = PassAt(text, first), end = first + count;
   const size_t next = PassAt(text, end);
@@ -169,7 +134,8 @@ Status Session::Impl::RunChunk(const Text& text, size_t first,
 }
 
 // Runs chunk after chunk until the end or the first that cannot be.
-Status Session::Impl::Run(const Text& text, const AppendOptions& append) {
+Status Session::Impl::Run(const AppendedText& text,
+                          const AppendOptions& append) {
   for (size_t done = 0; done < text.tokens.size();) {
     if (append.cancel != nullptr && append.cancel->load()) {
       forward->CancelPrefetch();
@@ -191,15 +157,20 @@ Status Session::Append(std::span<const int32_t> tokens,
                        const AppendOptions& options) {
   Impl& impl = *impl_;
   SequenceState& state = impl.state;
-  ECPHORY_RETURN_IF_ERROR(impl.CheckTokens(tokens, options));
+  const size_t mask = options.image_mask.size();
+  if (mask != 0 && mask != tokens.size()) {
+    return InvalidArgument("image mask of %zu positions for %zu tokens", mask,
+                           tokens.size());
+  }
+  ECPHORY_RETURN_IF_ERROR(impl.CheckTokens(tokens));
   ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding,
                            BindCaller(impl.model->impl().threads));
   const std::vector<uint8_t> image =
       ImagePositions(impl.config(), tokens, options.image_mask);
-  const Text text{.tokens = tokens,
-                  .image = image,
-                  .position = state.position,
-                  .plan = impl.Plan(tokens.size(), options)};
+  const AppendedText text{.tokens = tokens,
+                          .image = image,
+                          .position = state.position,
+                          .plan = impl.Plan(tokens.size(), options)};
   if (!text.plan.skips()) return impl.Run(text, options);
 
   ECPHORY_ASSIGN_OR_RETURN(SequenceState::Checkpoint before, state.Save());
@@ -218,8 +189,9 @@ void Session::Prefetch(std::span<const int32_t> tokens) {
   const std::span<const int32_t> chunk =
       tokens.first(std::min<size_t>(tokens.size(), impl_->options.chunk));
   if (chunk.empty()) return;
+  const ForwardSegment whole{&impl_->state, chunk.size()};
   impl_->forward->Prefetch(chunk, ImagePositions(impl_->config(), chunk, {}),
-                           impl_->state);
+                           {&whole, 1});
 }
 
 std::span<const float> Session::logits() const { return impl_->state.logits; }

@@ -50,6 +50,7 @@ Result<std::vector<engram::TableSource>> EngramTables(
 // stays 0.
 Result<ModelInfo> DescribeModel(const ModelSource& source,
                                 const SessionOptions& session,
-                                const ModelOptions& options);
+                                const ModelOptions& options,
+                                uint32_t sequences = 1);
 
 }  // namespace ecphory

@@ -21,18 +21,18 @@ struct AttentionArgs {
   // attends max(window_begin, p - window + 1) .. p, all present (capacity >=
   // window + tokens - 1).
   RowFormat window_format = RowFormat::kF32;
+  RowFormat latent_format = RowFormat::kF32;
+  float scale = 0;
   const uint8_t* window_rows = nullptr;
   size_t window_capacity = 0;
   size_t window = 0;          // W
   uint64_t window_begin = 0;  // <= first_position; older rows are not there
   // Compressed rows; `selected` is null when the layer has none.
-  RowFormat latent_format = RowFormat::kF32;
   const uint8_t* latent_rows = nullptr;
   const int32_t* selected = nullptr;  // [tokens, topk] ascending, then -1
   size_t topk = 0;
   const float* sink = nullptr;  // [heads]
-  float scale = 0;
-  float* out = nullptr;  // [tokens, heads, dim]
+  float* out = nullptr;         // [tokens, heads, dim]
 };
 
 }  // namespace ecphory

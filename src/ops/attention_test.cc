@@ -114,16 +114,16 @@ class AttentionTest : public OpTest {
             .dim = c.dim,
             .first_position = c.first_position,
             .window_format = c.window_format,
+            .latent_format = c.latent_format,
+            .scale = Scale(c),
             .window_rows = in.window.bytes.data(),
             .window_capacity = c.window + c.tokens - 1,
             .window = c.window,
             .window_begin = c.window_begin,
-            .latent_format = c.latent_format,
             .latent_rows = in.latent.bytes.data(),
             .selected = c.latents != 0 ? in.selected.data() : nullptr,
             .topk = c.topk,
             .sink = in.sink.data(),
-            .scale = Scale(c),
             .out = out.data()};
   }
 
@@ -357,17 +357,18 @@ class AttentionOneRow : public AttentionTest {
     const GuardedArray<float> sinks = {sink};
     GuardedArray<float> out(3);
     ops().attention(
-        {.q = query.data(),
-         .tokens = 1,
-         .heads = 1,
-         .dim = 3,
-         .first_position = 0,
-         .window_rows = reinterpret_cast<const uint8_t*>(row.data()),
-         .window_capacity = 1,
-         .window = 1,
-         .sink = sinks.data(),
-         .scale = 0.5f,
-         .out = out.data()},
+        AttentionArgs{
+            .q = query.data(),
+            .tokens = 1,
+            .heads = 1,
+            .dim = 3,
+            .first_position = 0,
+            .scale = 0.5f,
+            .window_rows = reinterpret_cast<const uint8_t*>(row.data()),
+            .window_capacity = 1,
+            .window = 1,
+            .sink = sinks.data(),
+            .out = out.data()},
         Pool(1));
     return out.Copy();
   }

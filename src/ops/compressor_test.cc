@@ -33,14 +33,14 @@ TEST_P(CompressorTest, PoolsWithASoftmaxPerChannel) {
       }
       for (const size_t threads : {1, 2, 3}) {
         GuardedArray<float> latent(groups * dim);
-        ops().pool_groups({.kv = kv.data(),
-                           .gate = gate.data(),
-                           .capacity = capacity,
-                           .dim = dim,
-                           .ratio = ratio,
-                           .first_group = first_group,
-                           .groups = groups,
-                           .latent = latent.data()},
+        ops().pool_groups(PoolGroupsArgs{.kv = kv.data(),
+                                         .gate = gate.data(),
+                                         .capacity = capacity,
+                                         .dim = dim,
+                                         .ratio = ratio,
+                                         .first_group = first_group,
+                                         .groups = groups,
+                                         .latent = latent.data()},
                           Pool(threads));
         // exp() multiplies the error of its argument, |gate| <= 5.
         EXPECT_TRUE(AllClose(expected, latent.data(), 5 * SumBound(ratio)))
@@ -55,14 +55,14 @@ TEST_P(CompressorTest, ExtremeGatesChooseOrAverage) {
   const GuardedArray<float> gate = {1e4f,  -1e4f, 3e4f,  //
                                     -1e4f, 1e4f,  3e4f};
   GuardedArray<float> latent(3);
-  ops().pool_groups({.kv = kv.data(),
-                     .gate = gate.data(),
-                     .capacity = 2,
-                     .dim = 3,
-                     .ratio = 2,
-                     .first_group = 0,
-                     .groups = 1,
-                     .latent = latent.data()},
+  ops().pool_groups(PoolGroupsArgs{.kv = kv.data(),
+                                   .gate = gate.data(),
+                                   .capacity = 2,
+                                   .dim = 3,
+                                   .ratio = 2,
+                                   .first_group = 0,
+                                   .groups = 1,
+                                   .latent = latent.data()},
                     Pool(1));
   EXPECT_EQ((std::vector<float>{1, 6, 5}), latent.Copy());
 }

@@ -192,19 +192,19 @@ TEST_P(IndexScoresTest, LargestCodes) {
     EncodeRow(RowFormat::kFp4Block32, key.data(), kDim, row.data());
     const GuardedArray<float> weight = {1};
     GuardedArray<float> score(1);
-    ops().index_scores({.q = q.data(),
-                        .weights = weight.data(),
-                        .tokens = 1,
-                        .heads = 1,
-                        .dim = kDim,
-                        .first_position = 0,
-                        .ratio = 1,
-                        .key_format = RowFormat::kFp4Block32,
-                        .key_rows = row.data(),
-                        .groups = 1,
-                        .key_scale = 1,
-                        .head_scale = 1,
-                        .scores = score.data()},
+    ops().index_scores(IndexScoresArgs{.q = q.data(),
+                                       .weights = weight.data(),
+                                       .tokens = 1,
+                                       .heads = 1,
+                                       .dim = kDim,
+                                       .first_position = 0,
+                                       .ratio = 1,
+                                       .key_format = RowFormat::kFp4Block32,
+                                       .key_rows = row.data(),
+                                       .groups = 1,
+                                       .key_scale = 1,
+                                       .head_scale = 1,
+                                       .scores = score.data()},
                        Pool(1));
     EXPECT_EQ(sign > 0 ? 36.0f * kDim : 0.0f, score[0]);
   }
@@ -216,7 +216,8 @@ TEST_P(IndexScoresTest, LiteralScores) {
   const GuardedArray<float> w = {2, -3};
   const GuardedArray<float> keys = {5, 7, -5, 7, -5, -7};
   GuardedArray<float> scores(3);
-  ops().index_scores({.q = q.data(),
+  ops().index_scores(
+      IndexScoresArgs{.q = q.data(),
                       .weights = w.data(),
                       .tokens = 1,
                       .heads = 2,
@@ -228,7 +229,7 @@ TEST_P(IndexScoresTest, LiteralScores) {
                       .key_scale = 0.5f,
                       .head_scale = 4,
                       .scores = scores.data()},
-                     Pool(1));
+      Pool(1));
   EXPECT_EQ((std::vector<float>{-22, -42, 0}), scores.Copy());
 }
 

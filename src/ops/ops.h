@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "ecphory/status.h"
 #include "ops/attention.h"
+#include "ops/calls.h"
 #include "ops/compressor.h"
 #include "ops/embed.h"
 #include "ops/engram_gate.h"
@@ -23,8 +24,9 @@
 
 namespace ecphory {
 
-// Every entry is set. Operators cannot fail: shapes, ids and formats were
-// checked when the model was loaded and the session planned.
+// Every entry is set. What has to do with a sequence's caches is called for
+// several of them at once (ops/calls.h). Operators cannot fail: shapes, ids and
+// formats were checked when the model was loaded and the session planned.
 struct Ops {
   const char* name;  // "ref", "cpu", "cuda"
   void (*embed)(const EmbedArgs&, ThreadPool&);
@@ -35,15 +37,15 @@ struct Ops {
   void (*hc_collapse)(const HcCollapseArgs&, ThreadPool&);
   void (*hc_expand)(const HcExpandArgs&, ThreadPool&);
   void (*rope)(const RopeArgs&, ThreadPool&);
-  void (*store_rows)(const StoreRowsArgs&, ThreadPool&);
+  void (*store_rows)(const Calls<StoreRowsArgs>&, ThreadPool&);
   void (*round_rows)(const RoundRowsArgs&, ThreadPool&);
   void (*round_bf16)(const RoundBf16Args&, ThreadPool&);
   void (*widen_bf16)(const WidenBf16Args&, ThreadPool&);
-  void (*pool_groups)(const PoolGroupsArgs&, ThreadPool&);
-  void (*attention)(const AttentionArgs&, ThreadPool&);
-  void (*index_scores)(const IndexScoresArgs&, ThreadPool&);
-  void (*candidate_blocks)(const CandidateBlocksArgs&, ThreadPool&);
-  void (*select_topk)(const SelectTopkArgs&, ThreadPool&);
+  void (*pool_groups)(const Calls<PoolGroupsArgs>&, ThreadPool&);
+  void (*attention)(const Calls<AttentionArgs>&, ThreadPool&);
+  void (*index_scores)(const Calls<IndexScoresArgs>&, ThreadPool&);
+  void (*candidate_blocks)(const Calls<CandidateBlocksArgs>&, ThreadPool&);
+  void (*select_topk)(const Calls<SelectTopkArgs>&, ThreadPool&);
   void (*router)(const RouterArgs&, ThreadPool&);
   void (*experts)(const ExpertsArgs&, ThreadPool&);
   void (*engram_gate)(const EngramGateArgs&, ThreadPool&);

@@ -48,13 +48,13 @@ TEST_P(RowsTest, StoreWritesTheCodecsBytesIntoTheRing) {
           }
           for (const size_t threads : {1, 2, 3}) {
             GuardedArray<uint8_t> cache(kCapacity * row_bytes);
-            ops().store_rows({.x = x.data(),
-                              .rows = rows,
-                              .dim = dim,
-                              .format = format,
-                              .cache = cache.data(),
-                              .first_row = first_row,
-                              .capacity = kCapacity},
+            ops().store_rows(StoreRowsArgs{.x = x.data(),
+                                           .rows = rows,
+                                           .dim = dim,
+                                           .format = format,
+                                           .cache = cache.data(),
+                                           .first_row = first_row,
+                                           .capacity = kCapacity},
                              Pool(threads));
             EXPECT_TRUE(SameBits(expected, cache))
                 << RowFormatName(format) << " dim " << dim;
@@ -98,13 +98,13 @@ void CheckRow(const Ops& ops, RowFormat format, const std::vector<float>& x) {
   EncodeRow(format, x.data(), dim, expected.data());
   std::vector<float> rounded(dim);
   DecodeRow(format, expected.data(), dim, rounded.data());
-  ops.store_rows({.x = row.data(),
-                  .rows = 1,
-                  .dim = dim,
-                  .format = format,
-                  .cache = stored.data(),
-                  .first_row = 0,
-                  .capacity = 1},
+  ops.store_rows(StoreRowsArgs{.x = row.data(),
+                               .rows = 1,
+                               .dim = dim,
+                               .format = format,
+                               .cache = stored.data(),
+                               .first_row = 0,
+                               .capacity = 1},
                  Pool(1));
   EXPECT_TRUE(SameBits(expected, stored)) << RowFormatName(format);
   ops.round_rows({.x = row.data(), .rows = 1, .dim = dim, .format = format},
@@ -185,13 +185,13 @@ TEST_P(RowsTest, ShortRows) {
     GuardedArray<uint8_t> expected(RowBytes(c.format, c.dim));
     GuardedArray<uint8_t> cache(RowBytes(c.format, c.dim));
     EncodeRow(c.format, x.data(), c.dim, expected.data());
-    ops().store_rows({.x = x.data(),
-                      .rows = 1,
-                      .dim = c.dim,
-                      .format = c.format,
-                      .cache = cache.data(),
-                      .first_row = 0,
-                      .capacity = 1},
+    ops().store_rows(StoreRowsArgs{.x = x.data(),
+                                   .rows = 1,
+                                   .dim = c.dim,
+                                   .format = c.format,
+                                   .cache = cache.data(),
+                                   .first_row = 0,
+                                   .capacity = 1},
                      Pool(1));
     EXPECT_TRUE(SameBits(expected, cache)) << RowFormatName(c.format);
   }

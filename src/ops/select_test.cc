@@ -59,12 +59,12 @@ TEST_P(SelectTest, CandidatesAreTheBestBlocksAndTheNewest) {
         }
         for (const size_t threads : {1, 2, 3}) {
           GuardedArray<uint8_t> mask(kTokens * blocks);
-          ops().candidate_blocks({.scores = scores.data(),
-                                  .tokens = kTokens,
-                                  .groups = groups,
-                                  .block_size = block_size,
-                                  .top_blocks = top_blocks,
-                                  .mask = mask.data()},
+          ops().candidate_blocks(CandidateBlocksArgs{.scores = scores.data(),
+                                                     .tokens = kTokens,
+                                                     .groups = groups,
+                                                     .block_size = block_size,
+                                                     .top_blocks = top_blocks,
+                                                     .mask = mask.data()},
                                  Pool(threads));
           EXPECT_TRUE(SameBits(expected, mask))
               << groups << " groups in blocks of " << block_size << ", top "
@@ -80,12 +80,12 @@ TEST_P(SelectTest, LiteralCandidates) {
   const GuardedArray<float> scores = {9, 0, 5, 5, 5, -8, 1, -kInf};
   GuardedArray<uint8_t> mask(4);
   const auto run = [&](size_t top_blocks) {
-    ops().candidate_blocks({.scores = scores.data(),
-                            .tokens = 1,
-                            .groups = 8,
-                            .block_size = 2,
-                            .top_blocks = top_blocks,
-                            .mask = mask.data()},
+    ops().candidate_blocks(CandidateBlocksArgs{.scores = scores.data(),
+                                               .tokens = 1,
+                                               .groups = 8,
+                                               .block_size = 2,
+                                               .top_blocks = top_blocks,
+                                               .mask = mask.data()},
                            Pool(1));
     return mask.Copy();
   };
@@ -126,14 +126,15 @@ TEST_P(SelectTest, TopkKeepsTheBestInAscendingOrder) {
         }
         for (const size_t threads : {1, 2, 3}) {
           GuardedArray<int32_t> selected(kTokens * topk);
-          ops().select_topk({.scores = scores.data(),
+          ops().select_topk(
+              SelectTopkArgs{.scores = scores.data(),
                              .mask = block_size != 0 ? mask.data() : nullptr,
                              .tokens = kTokens,
                              .groups = groups,
                              .block_size = block_size,
                              .topk = topk,
                              .selected = selected.data()},
-                            Pool(threads));
+              Pool(threads));
           EXPECT_TRUE(SameBits(expected, selected))
               << groups << " groups, top " << topk;
         }
@@ -146,11 +147,11 @@ TEST_P(SelectTest, LiteralTopk) {
   const GuardedArray<float> scores = {1, 3, -2, 3, 3, -kInf};
   const auto run = [&](size_t topk) {
     GuardedArray<int32_t> selected(topk);
-    ops().select_topk({.scores = scores.data(),
-                       .tokens = 1,
-                       .groups = 6,
-                       .topk = topk,
-                       .selected = selected.data()},
+    ops().select_topk(SelectTopkArgs{.scores = scores.data(),
+                                     .tokens = 1,
+                                     .groups = 6,
+                                     .topk = topk,
+                                     .selected = selected.data()},
                       Pool(1));
     return selected.Copy();
   };
@@ -227,14 +228,15 @@ TEST_P(SelectTest, LongContexts) {
           expected.resize(topk, -1);
           for (const size_t threads : {1, 3}) {
             GuardedArray<int32_t> selected(topk);
-            ops().select_topk({.scores = scores.data(),
+            ops().select_topk(
+                SelectTopkArgs{.scores = scores.data(),
                                .mask = masked ? mask.data() : nullptr,
                                .tokens = 1,
                                .groups = groups,
                                .block_size = 8,
                                .topk = topk,
                                .selected = selected.data()},
-                              Pool(threads));
+                Pool(threads));
             EXPECT_TRUE(SameBits(expected, selected))
                 << groups << " groups, top " << topk << ", kind "
                 << static_cast<int>(kind);
@@ -268,12 +270,12 @@ TEST_P(SelectTest, LongCandidates) {
           }
           expected[newest] = 1;
           GuardedArray<uint8_t> mask(blocks);
-          ops().candidate_blocks({.scores = scores.data(),
-                                  .tokens = 1,
-                                  .groups = groups,
-                                  .block_size = block,
-                                  .top_blocks = top_blocks,
-                                  .mask = mask.data()},
+          ops().candidate_blocks(CandidateBlocksArgs{.scores = scores.data(),
+                                                     .tokens = 1,
+                                                     .groups = groups,
+                                                     .block_size = block,
+                                                     .top_blocks = top_blocks,
+                                                     .mask = mask.data()},
                                  Pool(1 + block % 3));
           EXPECT_TRUE(SameBits(expected, mask))
               << groups << " groups in blocks of " << block << ", top "
@@ -288,22 +290,22 @@ TEST_P(SelectTest, NothingVisible) {
   GuardedArray<float> scores(20000);
   std::fill(scores.begin(), scores.end(), -kInf);
   GuardedArray<uint8_t> mask(2500);
-  ops().candidate_blocks({.scores = scores.data(),
-                          .tokens = 1,
-                          .groups = scores.size(),
-                          .block_size = 8,
-                          .top_blocks = 100,
-                          .mask = mask.data()},
+  ops().candidate_blocks(CandidateBlocksArgs{.scores = scores.data(),
+                                             .tokens = 1,
+                                             .groups = scores.size(),
+                                             .block_size = 8,
+                                             .top_blocks = 100,
+                                             .mask = mask.data()},
                          Pool(2));
   for (const uint8_t m : mask) ASSERT_EQ(0, m);
   GuardedArray<int32_t> selected(64);
-  ops().select_topk({.scores = scores.data(),
-                     .mask = mask.data(),
-                     .tokens = 1,
-                     .groups = scores.size(),
-                     .block_size = 8,
-                     .topk = selected.size(),
-                     .selected = selected.data()},
+  ops().select_topk(SelectTopkArgs{.scores = scores.data(),
+                                   .mask = mask.data(),
+                                   .tokens = 1,
+                                   .groups = scores.size(),
+                                   .block_size = 8,
+                                   .topk = selected.size(),
+                                   .selected = selected.data()},
                     Pool(2));
   for (const int32_t id : selected) ASSERT_EQ(-1, id);
 }

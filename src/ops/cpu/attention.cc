@@ -324,6 +324,7 @@ void AttendStreamed(const AttentionArgs& args, ThreadPool& pool) {
 }  // namespace
 
 void CpuAttention(const AttentionArgs& args, ThreadPool& pool) {
+  if (args.tokens == 0) return;
   const bool resident = MaxRows(args) * args.dim <= kResidentFloats;
   if (resident || args.dim % kPanelUnit != 0) {
     return AttendResident(args, pool);

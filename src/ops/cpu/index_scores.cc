@@ -277,6 +277,7 @@ void ScoreMasked(const IndexScoresArgs& args, const IndexQueries& queries,
 }  // namespace
 
 void CpuIndexScores(const IndexScoresArgs& args, ThreadPool& pool) {
+  if (args.tokens == 0 || args.groups == 0) return;
   const IndexQueries queries = Encode(args, pool);
   if (args.mask != nullptr) return ScoreMasked(args, queries, pool);
   pool.ParallelFor(CeilDiv(args.groups, kKeyUnit),

@@ -46,12 +46,16 @@ __device__ void DecodeTile(const AttentionArgs& a, RowSizes bytes, size_t t,
   }
 }
 
-// kVectors * 32 >= dim channels of the sum, lane by lane.
-template <int kVectors>
+// kVectors * 32 >= dim channels of the sum, lane by lane. blockIdx: heads,
+// tokens, calls.
+template <int kVectors, unsigned kMost>
 __global__ void __launch_bounds__(kThreads)
-    Kernel(AttentionArgs a, RowSizes bytes) {
+    Kernel(const __grid_constant__ KernelCalls<AttentionArgs, kMost> calls,
+           RowSizes bytes) {
   extern __shared__ float shared[];
   __shared__ size_t counter;
+  const AttentionArgs& a = calls[blockIdx.z];
+  if (blockIdx.y >= a.tokens) return;
   float* const tile = shared;
   const size_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const size_t t = blockIdx.y, head = blockIdx.x * kHeads + warp;
@@ -101,32 +105,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <int kVectors>
-void Launch(const AttentionArgs& args) {
+template <int kVectors, unsigned kMost>
+void Launch(const KernelCalls<AttentionArgs, kMost>& of_kernel,
+            std::span<const AttentionArgs> calls) {
+  const AttentionArgs& args = calls[0];
   const size_t shared =
       (kTileRows * (args.dim + 1) + kHeads * args.dim) * sizeof(float);
-  Note(cudaFuncSetAttribute(Kernel<kVectors>,
+  Note(cudaFuncSetAttribute(Kernel<kVectors, kMost>,
                             cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(shared)),
        "attention");
   const dim3 grid(Blocks(args.heads, kHeads),
-                  static_cast<unsigned>(args.tokens));
+                  static_cast<unsigned>(Most(calls, &AttentionArgs::tokens)),
+                  static_cast<unsigned>(calls.size()));
   Kernel<kVectors><<<grid, kThreads, shared, Current().stream>>>(
-      args, {RowBytes(args.window_format, args.dim),
-             RowBytes(args.latent_format, args.dim)});
+      of_kernel, {RowBytes(args.window_format, args.dim),
+                  RowBytes(args.latent_format, args.dim)});
   NoteLaunch("attention");
 }
 
 }  // namespace
 
-void Attention(const AttentionArgs& args, ThreadPool&) {
-  if (args.tokens == 0) return;
-  if (TakesTensorCores(args)) return TensorAttention(args);
-  const size_t vectors = CeilDiv(args.dim, kWarp);
-  if (vectors <= 1) return Launch<1>(args);
-  if (vectors <= 4) return Launch<4>(args);
-  if (vectors <= 16) return Launch<16>(args);
-  Launch<32>(args);
+void Attention(const Calls<AttentionArgs>& all, ThreadPool&) {
+  if (std::all_of(all.begin(), all.end(), TakesTensorCores)) {
+    return TensorAttention(all);
+  }
+  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
+    if (Most(calls, &AttentionArgs::tokens) == 0) return;
+    const size_t vectors = CeilDiv(calls[0].dim, kWarp);
+    if (vectors <= 1) return Launch<1>(of_kernel, calls);
+    if (vectors <= 4) return Launch<4>(of_kernel, calls);
+    if (vectors <= 16) return Launch<16>(of_kernel, calls);
+    Launch<32>(of_kernel, calls);
+  });
 }
 
 }  // namespace ecphory::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/attention.h"
+#include "ops/cuda/calls.cuh"
 #include "ops/cuda/stream.cuh"
 
 namespace ecphory::cuda {
@@ -37,6 +38,6 @@ __device__ inline Span SpanOf(const AttentionArgs& a, size_t t,
 
 // Rows as the release keeps them, 512 channels, 16 heads or more.
 bool TakesTensorCores(const AttentionArgs& args);
-void TensorAttention(const AttentionArgs& args);
+void TensorAttention(const Calls<AttentionArgs>& calls);
 
 }  // namespace ecphory::cuda

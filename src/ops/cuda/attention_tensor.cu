@@ -45,11 +45,17 @@ struct Shared {
 };
 
 // A share of a token's rows: their weighted sum, relative to `top`, for
-// [tokens, shares, heads].
+// [calls, tokens, shares, heads].
 struct Parts {
   float* out;  // [..., kDim]
   float2* top_and_sum;
   unsigned shares;
+  unsigned tokens;       // the most of a call
+  unsigned head_groups;  // of kHeads
+  __device__ size_t At(unsigned call, size_t t, unsigned share,
+                       size_t heads) const {
+    return ((call * size_t{tokens} + t) * shares + share) * heads;
+  }
 };
 
 // A packed row: 16 values a lane.
@@ -241,8 +247,9 @@ __device__ void Accumulate(float (&out)[kWarpDim / 8][4], Shared& shared) {
 }
 
 // Writes what the block has: the result, or a part of it.
-__device__ void Finish(const AttentionArgs& a, const Parts& parts, size_t t,
-                       size_t first_head, const float (&out)[kWarpDim / 8][4],
+__device__ void Finish(const AttentionArgs& a, const Parts& parts,
+                       unsigned call, size_t t, size_t first_head,
+                       const float (&out)[kWarpDim / 8][4],
                        const Shared& shared) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const bool whole = parts.shares == 1;
@@ -260,7 +267,7 @@ __device__ void Finish(const AttentionArgs& a, const Parts& parts, size_t t,
       const float scaled = expf(shared.top[row] - top);
       factor = scaled / fmaf(shared.sum[row], scaled, expf(a.sink[head] - top));
     } else {
-      at = (t * parts.shares + blockIdx.x) * a.heads + head;
+      at = parts.At(call, t, blockIdx.x, a.heads) + head;
       if (c == 0) {
         parts.top_and_sum[at] = {shared.top[row], shared.sum[row]};
       }
@@ -274,12 +281,19 @@ __device__ void Finish(const AttentionArgs& a, const Parts& parts, size_t t,
   }
 }
 
-// blockIdx: share, token, group of heads.
+// blockIdx: share, token, group of heads of a call.
+template <unsigned kMost>
 __global__ void __launch_bounds__(kThreads, 2)
-    Kernel(AttentionArgs a, Parts parts) {
+    Kernel(const __grid_constant__ KernelCalls<AttentionArgs, kMost> calls,
+           Parts parts) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
-  const size_t t = blockIdx.y, first_head = blockIdx.z * size_t{kHeads};
+  const unsigned call = kMost == 1 ? 0 : blockIdx.z / parts.head_groups;
+  const AttentionArgs& a = calls[call];
+  const size_t t = blockIdx.y;
+  const size_t first_head =
+      (blockIdx.z - call * parts.head_groups) * size_t{kHeads};
+  if (t >= a.tokens) return;
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const RowSource source(a, t, SpanOf(a, t, &shared.counter));
   const unsigned tiles = CeilDiv(source.rows, kRows);
@@ -328,16 +342,20 @@ __global__ void __launch_bounds__(kThreads, 2)
     Accumulate(out, shared);
     __syncthreads();
   }
-  Finish(a, parts, t, first_head, out, shared);
+  Finish(a, parts, call, t, first_head, out, shared);
 }
 
-// The shares of one head of a token: a thread four channels.
-__global__ void __launch_bounds__(kDim / 4)
-    CombineKernel(AttentionArgs a, Parts parts) {
+// The shares of one head of a token of a call: a thread four channels.
+template <unsigned kMost>
+__global__ void __launch_bounds__(kDim / 4) CombineKernel(
+    const __grid_constant__ KernelCalls<AttentionArgs, kMost> calls,
+    Parts parts) {
+  const AttentionArgs& a = calls[blockIdx.z];
   const size_t t = blockIdx.y, head = blockIdx.x;
   const auto at = [&](unsigned share) {
-    return (t * parts.shares + share) * a.heads + head;
+    return parts.At(blockIdx.z, t, share, a.heads) + head;
   };
+  if (t >= a.tokens) return;
   const float sink = a.sink[head];
   WaitForEarlier();
   float top = sink;
@@ -362,12 +380,15 @@ __global__ void __launch_bounds__(kDim / 4)
 }
 
 // As many blocks as run at a time, a tile each at least.
-unsigned Shares(const AttentionArgs& args, unsigned head_groups) {
-  const size_t latents = args.selected != nullptr ? args.topk : 0;
-  const size_t most = CeilDiv(args.window + latents, kRows);
+unsigned Shares(std::span<const AttentionArgs> calls, unsigned head_groups) {
+  const AttentionArgs& first = calls[0];
+  const size_t latents = first.selected != nullptr ? first.topk : 0;
+  const size_t most = CeilDiv(first.window + latents, kRows);
   const size_t places = 2 * static_cast<size_t>(Multiprocessors());
+  size_t tokens = 0;
+  for (const AttentionArgs& args : calls) tokens += args.tokens;
   return static_cast<unsigned>(
-      std::clamp<size_t>(places / (args.tokens * head_groups), 1, most));
+      std::clamp<size_t>(places / (tokens * head_groups), 1, most));
 }
 
 bool Aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -384,28 +405,45 @@ bool TakesTensorCores(const AttentionArgs& a) {
          FitsSharedMemory(sizeof(Shared));
 }
 
-void TensorAttention(const AttentionArgs& args) {
-  const unsigned head_groups = Blocks(args.heads, kHeads);
-  const unsigned tokens = static_cast<unsigned>(args.tokens);
-  Parts parts{nullptr, nullptr, Shares(args, head_groups)};
+namespace {
+
+template <unsigned kMost>
+void Launch(const KernelCalls<AttentionArgs, kMost>& of_kernel,
+            std::span<const AttentionArgs> calls) {
+  const unsigned n = static_cast<unsigned>(calls.size());
+  const unsigned tokens =
+      static_cast<unsigned>(Most(calls, &AttentionArgs::tokens));
+  if (tokens == 0) return;
+  const size_t heads = calls[0].heads;
+  const unsigned head_groups = Blocks(heads, kHeads);
+  Parts parts{nullptr, nullptr, Shares(calls, head_groups), tokens,
+              head_groups};
   if (parts.shares > 1) {
     struct Outs;
     struct TopsAndSums;
-    const size_t count = args.tokens * parts.shares * args.heads;
+    const size_t count = size_t{n} * tokens * parts.shares * heads;
     parts.out = Scratch<Outs>(count * kDim);
     parts.top_and_sum = Scratch<TopsAndSums, float2>(count);
     if (parts.out == nullptr || parts.top_and_sum == nullptr) return;
   }
-  Note(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  Note(cudaFuncSetAttribute(Kernel<kMost>,
+                            cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(sizeof(Shared))),
        "attention");
-  Kernel<<<dim3(parts.shares, tokens, head_groups), kThreads, sizeof(Shared),
-           Current().stream>>>(args, parts);
+  Kernel<<<dim3(parts.shares, tokens, head_groups * n), kThreads,
+           sizeof(Shared), Current().stream>>>(of_kernel, parts);
   NoteLaunch("attention");
   if (parts.shares == 1) return;
-  LaunchOverlapped(CombineKernel,
-                   dim3(static_cast<unsigned>(args.heads), tokens), kDim / 4, 0,
-                   "attention: shares", args, parts);
+  LaunchOverlapped(CombineKernel<kMost>,
+                   dim3(static_cast<unsigned>(heads), tokens, n), kDim / 4, 0,
+                   "attention: shares", of_kernel, parts);
+}
+
+}  // namespace
+
+void TensorAttention(const Calls<AttentionArgs>& all) {
+  ForEachLaunch(
+      all, [](const auto& of_kernel, auto calls) { Launch(of_kernel, calls); });
 }
 
 }  // namespace ecphory::cuda

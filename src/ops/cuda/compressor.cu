@@ -1,6 +1,7 @@
 // A thread a channel of a group.
 #include "ops/compressor.h"
 
+#include "ops/cuda/calls.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/stream.cuh"
 
@@ -10,7 +11,11 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-__global__ void Kernel(PoolGroupsArgs args) {
+// blockIdx: channels of groups, calls.
+template <unsigned kMost>
+__global__ void Kernel(
+    const __grid_constant__ KernelCalls<PoolGroupsArgs, kMost> calls) {
+  const PoolGroupsArgs& args = calls[blockIdx.y];
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= args.groups * args.dim) return;
   const size_t c = i % args.dim;
@@ -31,11 +36,15 @@ __global__ void Kernel(PoolGroupsArgs args) {
 
 }  // namespace
 
-void PoolGroups(const PoolGroupsArgs& args, ThreadPool&) {
-  const size_t items = args.groups * args.dim;
-  if (items == 0) return;
-  Kernel<<<Blocks(items, kThreads), kThreads, 0, Current().stream>>>(args);
-  NoteLaunch("pool_groups");
+void PoolGroups(const Calls<PoolGroupsArgs>& all, ThreadPool&) {
+  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
+    const size_t items = Most(calls, &PoolGroupsArgs::groups) * calls[0].dim;
+    if (items == 0) return;
+    const dim3 grid(Blocks(items, kThreads),
+                    static_cast<unsigned>(calls.size()));
+    Kernel<<<grid, kThreads, 0, Current().stream>>>(of_kernel);
+    NoteLaunch("pool_groups");
+  });
 }
 
 }  // namespace ecphory::cuda

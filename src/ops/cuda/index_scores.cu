@@ -1,7 +1,9 @@
 // A warp a key: the key is decoded into registers, four values a lane at a
 // time, and multiplied with every head's query.
+#include <algorithm>
 #include <limits>
 
+#include "ops/cuda/calls.cuh"
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/index_scores.cuh"
@@ -45,11 +47,15 @@ __device__ float Score(const IndexScoresArgs& a, size_t t, const uint8_t* row) {
   return total * (a.key_scale * a.head_scale);
 }
 
+// blockIdx: keys, tokens, calls.
+template <unsigned kMost>
 __global__ void __launch_bounds__(kWarps* kWarp)
-    Kernel(IndexScoresArgs a, size_t row_bytes) {
+    Kernel(const __grid_constant__ KernelCalls<IndexScoresArgs, kMost> calls,
+           size_t row_bytes) {
+  const IndexScoresArgs& a = calls[blockIdx.z];
   const size_t g = blockIdx.x * size_t{kWarps} + threadIdx.x / kWarp;
   const size_t t = blockIdx.y;
-  if (g >= a.groups) return;
+  if (g >= a.groups || t >= a.tokens) return;
   const bool visible = g < (a.first_position + t + 1) / a.ratio;
   const bool candidate =
       a.mask == nullptr ||
@@ -62,14 +68,20 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 
 }  // namespace
 
-void IndexScores(const IndexScoresArgs& args, ThreadPool&) {
-  if (args.groups == 0 || args.tokens == 0) return;
-  if (TakesTensorCores(args)) return TensorIndexScores(args);
-  const dim3 grid(Blocks(args.groups, kWarps),
-                  static_cast<unsigned>(args.tokens));
-  Kernel<<<grid, kWarps * kWarp, 0, Current().stream>>>(
-      args, RowBytes(args.key_format, args.dim));
-  NoteLaunch("index_scores");
+void IndexScores(const Calls<IndexScoresArgs>& all, ThreadPool&) {
+  if (std::all_of(all.begin(), all.end(), TakesTensorCores)) {
+    return TensorIndexScores(all);
+  }
+  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
+    const size_t groups = Most(calls, &IndexScoresArgs::groups);
+    const size_t tokens = Most(calls, &IndexScoresArgs::tokens);
+    if (groups == 0 || tokens == 0) return;
+    const dim3 grid(Blocks(groups, kWarps), static_cast<unsigned>(tokens),
+                    static_cast<unsigned>(calls.size()));
+    Kernel<<<grid, kWarps * kWarp, 0, Current().stream>>>(
+        of_kernel, RowBytes(calls[0].key_format, calls[0].dim));
+    NoteLaunch("index_scores");
+  });
 }
 
 }  // namespace ecphory::cuda

@@ -2,12 +2,13 @@
 // chooses.
 #pragma once
 
+#include "ops/calls.h"
 #include "ops/indexer.h"
 
 namespace ecphory::cuda {
 
 // FP4 keys of 128 values, at most 32 heads.
 bool TakesTensorCores(const IndexScoresArgs& args);
-void TensorIndexScores(const IndexScoresArgs& args);
+void TensorIndexScores(const Calls<IndexScoresArgs>& calls);
 
 }  // namespace ecphory::cuda

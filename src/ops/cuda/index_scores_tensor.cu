@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/cuda/calls.cuh"
 #include "ops/cuda/codec_bf16.cuh"
 #include "ops/cuda/index_scores.cuh"
 #include "ops/cuda/shared_limit.cuh"
@@ -180,10 +181,14 @@ __device__ float Score(const IndexScoresArgs& a, const Shared& shared,
   return SumOverRows(sums) * (a.key_scale * a.head_scale);
 }
 
-// blockIdx: keys, tokens.
-__global__ void __launch_bounds__(kThreads) Kernel(IndexScoresArgs a) {
+// blockIdx: keys, tokens, calls.
+template <unsigned kMost>
+__global__ void __launch_bounds__(kThreads)
+    Kernel(const __grid_constant__ KernelCalls<IndexScoresArgs, kMost> calls) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  const IndexScoresArgs& a = calls[blockIdx.z];
+  if (a.groups == 0 || blockIdx.y * size_t{kTokens} >= a.tokens) return;
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const size_t first = blockIdx.y * size_t{kTokens};
   const unsigned tokens =
@@ -230,19 +235,35 @@ bool TakesTensorCores(const IndexScoresArgs& a) {
          FitsSharedMemory(sizeof(Shared));
 }
 
-void TensorIndexScores(const IndexScoresArgs& args) {
-  Note(cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+namespace {
+
+template <unsigned kMost>
+void Launch(const KernelCalls<IndexScoresArgs, kMost>& of_kernel,
+            std::span<const IndexScoresArgs> calls) {
+  const size_t groups = Most(calls, &IndexScoresArgs::groups);
+  const size_t tokens = Most(calls, &IndexScoresArgs::tokens);
+  if (groups == 0 || tokens == 0) return;
+  const unsigned n = static_cast<unsigned>(calls.size());
+  Note(cudaFuncSetAttribute(Kernel<kMost>,
+                            cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(sizeof(Shared))),
        "index_scores");
-  const unsigned token_blocks = Blocks(args.tokens, kTokens);
-  const unsigned key_blocks = Blocks(args.groups, kWarps * kKeys);
+  const unsigned token_blocks = Blocks(tokens, kTokens);
+  const unsigned key_blocks = Blocks(groups, kWarps * kKeys);
   // Several rounds of keys a block where that fills the device, so that the
   // queries are loaded less often.
   const unsigned places = static_cast<unsigned>(4 * Multiprocessors());
-  const unsigned wanted = std::max(1u, places / token_blocks);
-  Kernel<<<dim3(std::min(key_blocks, wanted), token_blocks), kThreads,
-           sizeof(Shared), Current().stream>>>(args);
+  const unsigned wanted = std::max(1u, places / (token_blocks * n));
+  Kernel<<<dim3(std::min(key_blocks, wanted), token_blocks, n), kThreads,
+           sizeof(Shared), Current().stream>>>(of_kernel);
   NoteLaunch("index_scores");
+}
+
+}  // namespace
+
+void TensorIndexScores(const Calls<IndexScoresArgs>& all) {
+  ForEachLaunch(
+      all, [](const auto& of_kernel, auto calls) { Launch(of_kernel, calls); });
 }
 
 }  // namespace ecphory::cuda

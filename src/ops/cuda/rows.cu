@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/calls.cuh"
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/stream.cuh"
@@ -78,14 +79,20 @@ __device__ void EncodeValue(RowFormat format, float x, size_t dim, size_t i,
   if (i % block == 0) row[dim / 2 + i / block] = scale.code;
 }
 
-__global__ void StoreKernel(StoreRowsArgs args, size_t row_bytes) {
+// blockIdx: values, rows, calls.
+template <unsigned kMost>
+__global__ void StoreKernel(
+    const __grid_constant__ KernelCalls<StoreRowsArgs, kMost> calls,
+    size_t row_bytes) {
+  const StoreRowsArgs& args = calls[blockIdx.z];
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
-  const size_t r = blockIdx.y;
   const bool valid = i < args.dim;
-  const float x = valid ? args.x[r * args.dim + i] : 0.0f;
-  uint8_t* const row =
-      args.cache + (args.first_row + r) % args.capacity * row_bytes;
-  EncodeValue(args.format, x, args.dim, i, valid, row);
+  for (size_t r = blockIdx.y; r < args.rows; r += gridDim.y) {
+    const float x = valid ? args.x[r * args.dim + i] : 0.0f;
+    uint8_t* const row =
+        args.cache + (args.first_row + r) % args.capacity * row_bytes;
+    EncodeValue(args.format, x, args.dim, i, valid, row);
+  }
 }
 
 // decode(encode(x)) without the row between them.
@@ -121,14 +128,15 @@ void ForEachRowBatch(size_t rows, const Launch& launch) {
 
 }  // namespace
 
-void StoreRows(const StoreRowsArgs& args, ThreadPool&) {
-  ForEachRowBatch(args.rows, [&](size_t first, size_t rows) {
-    StoreRowsArgs part = args;
-    part.x += first * args.dim;
-    part.first_row += first;
-    const dim3 grid(Blocks(args.dim, kThreads), static_cast<unsigned>(rows));
+void StoreRows(const Calls<StoreRowsArgs>& all, ThreadPool&) {
+  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
+    const size_t rows = Most(calls, &StoreRowsArgs::rows);
+    if (rows == 0) return;
+    const dim3 grid(Blocks(calls[0].dim, kThreads),
+                    static_cast<unsigned>(std::min(rows, kMaxRows)),
+                    static_cast<unsigned>(calls.size()));
     StoreKernel<<<grid, kThreads, 0, Current().stream>>>(
-        part, RowBytes(args.format, args.dim));
+        of_kernel, RowBytes(calls[0].format, calls[0].dim));
     NoteLaunch("store_rows");
   });
 }

@@ -98,9 +98,14 @@ __device__ unsigned TakeChosen(size_t n, Cut cut, const CodeAt& code_at,
   return taken;
 }
 
-__global__ void __launch_bounds__(kThreads) SelectKernel(SelectTopkArgs a) {
+// blockIdx: tokens, calls.
+template <unsigned kMost>
+__global__ void __launch_bounds__(kThreads) SelectKernel(
+    const __grid_constant__ KernelCalls<SelectTopkArgs, kMost> calls) {
   __shared__ Shared shared;
+  const SelectTopkArgs& a = calls[blockIdx.y];
   const size_t t = blockIdx.x;
+  if (t >= a.tokens) return;
   const float* const scores = a.scores + t * a.groups;
   const uint8_t* const mask =
       a.mask == nullptr ? nullptr
@@ -120,16 +125,21 @@ __global__ void __launch_bounds__(kThreads) SelectKernel(SelectTopkArgs a) {
   }
 }
 
-// best[b]: the code of the best finite score of block b.
-__global__ void __launch_bounds__(kThreads)
-    CandidateKernel(CandidateBlocksArgs a, uint32_t* best) {
+// best[b]: the code of the best finite score of block b, for [calls, tokens];
+// `most_blocks` of a token. blockIdx: tokens, calls.
+template <unsigned kMost>
+__global__ void __launch_bounds__(kThreads) CandidateKernel(
+    const __grid_constant__ KernelCalls<CandidateBlocksArgs, kMost> calls,
+    uint32_t* best, size_t most_blocks) {
   __shared__ Shared shared;
   __shared__ unsigned newest;
+  const CandidateBlocksArgs& a = calls[blockIdx.y];
   const size_t t = blockIdx.x;
+  if (t >= a.tokens) return;
   const size_t n_blocks = CeilDiv(a.groups, a.block_size);
   const float* const scores = a.scores + t * a.groups;
   uint8_t* const mask = a.mask + t * n_blocks;
-  best += t * n_blocks;
+  best += (blockIdx.y * size_t{gridDim.x} + t) * most_blocks;
   if (threadIdx.x == 0) newest = 0;
   __syncthreads();
   for (size_t b = threadIdx.x; b < n_blocks; b += kThreads) {
@@ -156,26 +166,34 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void SelectTopk(const SelectTopkArgs& args, ThreadPool&) {
-  if (args.tokens == 0) return;
-  if (TakesCluster(args.groups)) return ClusterSelectTopk(args);
-  SelectKernel<<<static_cast<unsigned>(args.tokens), kThreads, 0,
-                 Current().stream>>>(args);
-  NoteLaunch("select_topk");
+void SelectTopk(const Calls<SelectTopkArgs>& all, ThreadPool&) {
+  if (TakesCluster(MostEntries(all))) return ClusterSelectTopk(all);
+  ForEachLaunch(all, [](const auto& of_kernel, auto calls) {
+    const size_t tokens = Most(calls, &SelectTopkArgs::tokens);
+    if (tokens == 0) return;
+    const dim3 grid(static_cast<unsigned>(tokens),
+                    static_cast<unsigned>(calls.size()));
+    SelectKernel<<<grid, kThreads, 0, Current().stream>>>(of_kernel);
+    NoteLaunch("select_topk");
+  });
 }
 
-void CandidateBlocks(const CandidateBlocksArgs& args, ThreadPool&) {
-  if (args.tokens == 0 || args.groups == 0) return;
-  if (TakesCluster(CeilDiv(args.groups, args.block_size))) {
-    return ClusterCandidateBlocks(args);
-  }
-  struct Best;
-  uint32_t* const best = Scratch<Best, uint32_t>(
-      args.tokens * CeilDiv(args.groups, args.block_size));
-  if (best == nullptr) return;
-  CandidateKernel<<<static_cast<unsigned>(args.tokens), kThreads, 0,
-                    Current().stream>>>(args, best);
-  NoteLaunch("candidate_blocks");
+void CandidateBlocks(const Calls<CandidateBlocksArgs>& all, ThreadPool&) {
+  const size_t blocks = MostEntries(all);
+  if (TakesCluster(blocks)) return ClusterCandidateBlocks(all);
+  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
+    const size_t tokens = Most(calls, &CandidateBlocksArgs::tokens);
+    if (tokens == 0 || blocks == 0) return;
+    struct Best;
+    uint32_t* const best =
+        Scratch<Best, uint32_t>(calls.size() * tokens * blocks);
+    if (best == nullptr) return;
+    const dim3 grid(static_cast<unsigned>(tokens),
+                    static_cast<unsigned>(calls.size()));
+    CandidateKernel<<<grid, kThreads, 0, Current().stream>>>(of_kernel, best,
+                                                             blocks);
+    NoteLaunch("candidate_blocks");
+  });
 }
 
 }  // namespace ecphory::cuda

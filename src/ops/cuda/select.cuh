@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ops/cuda/stream.cuh"
+#include "ops/cuda/calls.cuh"
 #include "ops/indexer.h"
 
 namespace ecphory::cuda {
@@ -25,7 +25,21 @@ struct Cut {
 
 // A device with clusters, and entries enough for one.
 bool TakesCluster(size_t entries);
-void ClusterSelectTopk(const SelectTopkArgs& args);
-void ClusterCandidateBlocks(const CandidateBlocksArgs& args);
+void ClusterSelectTopk(const Calls<SelectTopkArgs>& calls);
+void ClusterCandidateBlocks(const Calls<CandidateBlocksArgs>& calls);
+
+// The most entries that a call of some chooses from.
+inline size_t MostEntries(const Calls<SelectTopkArgs>& calls) {
+  size_t most = 0;
+  for (const auto& args : calls) most = std::max(most, args.groups);
+  return most;
+}
+inline size_t MostEntries(const Calls<CandidateBlocksArgs>& calls) {
+  size_t most = 0;
+  for (const auto& args : calls) {
+    most = std::max(most, CeilDiv(args.groups, args.block_size));
+  }
+  return most;
+}
 
 }  // namespace ecphory::cuda

@@ -217,11 +217,16 @@ __device__ unsigned TakeChosen(unsigned count, Cut cut, Shared& shared,
 
 #endif
 
-__global__ void __launch_bounds__(kThreads) SelectKernel(SelectTopkArgs a) {
+// blockIdx: tokens, calls.
+template <unsigned kMost>
+__global__ void __launch_bounds__(kThreads) SelectKernel(
+    const __grid_constant__ KernelCalls<SelectTopkArgs, kMost> calls) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  const SelectTopkArgs& a = calls[blockIdx.y];
   const size_t t = blockIdx.x / kBlocks;
+  if (t >= a.tokens) return;  // the whole cluster
   const Slice slice(a.groups);
   const float* const scores = a.scores + t * a.groups + slice.begin;
   const uint8_t* const mask =
@@ -251,12 +256,15 @@ __global__ void __launch_bounds__(kThreads) SelectKernel(SelectTopkArgs a) {
 #endif
 }
 
-__global__ void __launch_bounds__(kThreads)
-    CandidateKernel(CandidateBlocksArgs a) {
+template <unsigned kMost>
+__global__ void __launch_bounds__(kThreads) CandidateKernel(
+    const __grid_constant__ KernelCalls<CandidateBlocksArgs, kMost> calls) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  const CandidateBlocksArgs& a = calls[blockIdx.y];
   const size_t t = blockIdx.x / kBlocks;
+  if (t >= a.tokens) return;  // the whole cluster
   const size_t n_blocks = CeilDiv(a.groups, a.block_size);
   const Slice slice(n_blocks);
   const float* const scores = a.scores + t * a.groups;
@@ -303,9 +311,12 @@ size_t SharedBytes(size_t entries) {
   return offsetof(Shared, codes) + CeilDiv(entries, kBlocks) * sizeof(uint32_t);
 }
 
-template <typename Args>
-void Launch(const char* name, void (*kernel)(Args), const Args& args,
-            size_t entries) {
+template <typename Args, unsigned kMost>
+void Launch(const char* name, void (*kernel)(const KernelCalls<Args, kMost>),
+            const KernelCalls<Args, kMost>& of_kernel,
+            std::span<const Args> calls, size_t entries) {
+  const size_t tokens = Most(calls, &Args::tokens), n = calls.size();
+  if (tokens == 0) return;
   const size_t shared = SharedBytes(entries);
   Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(shared)),
@@ -315,13 +326,14 @@ void Launch(const char* name, void (*kernel)(Args), const Args& args,
   cluster.val.clusterDim.x = kBlocks;
   cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(args.tokens) * kBlocks);
+  config.gridDim =
+      dim3(static_cast<unsigned>(tokens) * kBlocks, static_cast<unsigned>(n));
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = shared;
   config.stream = Current().stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
-  Note(cudaLaunchKernelEx(&config, kernel, args), name);
+  Note(cudaLaunchKernelEx(&config, kernel, of_kernel), name);
 }
 
 }  // namespace
@@ -331,13 +343,26 @@ bool TakesCluster(size_t entries) {
          FitsSharedMemory(SharedBytes(entries));
 }
 
-void ClusterSelectTopk(const SelectTopkArgs& args) {
-  Launch("select_topk", SelectKernel, args, args.groups);
+void ClusterSelectTopk(const Calls<SelectTopkArgs>& all) {
+  const size_t entries = MostEntries(all);
+  ForEachLaunch(all, [&]<unsigned kMost>(
+                         const KernelCalls<SelectTopkArgs, kMost>& of_kernel,
+                         auto calls) {
+    Launch<SelectTopkArgs, kMost>("select_topk", SelectKernel<kMost>, of_kernel,
+                                  calls, entries);
+  });
 }
 
-void ClusterCandidateBlocks(const CandidateBlocksArgs& args) {
-  Launch("candidate_blocks", CandidateKernel, args,
-         CeilDiv(args.groups, args.block_size));
+void ClusterCandidateBlocks(const Calls<CandidateBlocksArgs>& all) {
+  const size_t entries = MostEntries(all);
+  ForEachLaunch(all,
+                [&]<unsigned kMost>(
+                    const KernelCalls<CandidateBlocksArgs, kMost>& of_kernel,
+                    auto calls) {
+                  Launch<CandidateBlocksArgs, kMost>("candidate_blocks",
+                                                     CandidateKernel<kMost>,
+                                                     of_kernel, calls, entries);
+                });
 }
 
 }  // namespace ecphory::cuda
