@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ecphory/batch.h"
 #include "ecphory/export.h"
 #include "ecphory/session.h"
 #include "ecphory/status.h"
@@ -90,5 +91,21 @@ ECPHORY_EXPORT Result<GenerateResult> Generate(Session& session,
                                                const Tokenizer& tokenizer,
                                                std::span<const int32_t> prompt,
                                                const GenerateOptions& options);
+
+struct GenerateRequest {
+  std::span<const int32_t> prompt;
+  GenerateOptions options;
+};
+
+// Continues all prompts, in sessions of the batch, as many at a time as it
+// takes: the next one begins when one before it has ended. Each has a sampler
+// of its own, so that a text is the one that it would be alone (on the
+// processor; on a GPU but for the order of sums). Results in the order of the
+// requests; their times and Engram counters are those of everything that went
+// on meanwhile. An error ends all of them and names the prompt by its index, or
+// the sequence as Batch::Step does.
+ECPHORY_EXPORT Result<std::vector<GenerateResult>> Generate(
+    Batch& batch, const Tokenizer& tokenizer,
+    std::span<const GenerateRequest> requests);
 
 }  // namespace ecphory

@@ -16,6 +16,8 @@ namespace ecphory::cli {
 
 // The most that a session takes.
 inline constexpr uint32_t kMaxChunk = 8192;
+// The most that a batch takes.
+inline constexpr uint32_t kMaxSequences = 8192;
 
 // Whole number in [min, max]; throws CLI::ValidationError that names `flag`.
 uint32_t ParseInteger(const std::string& flag, const std::string& text,

@@ -83,6 +83,7 @@ Json EngramJson(const ModelInfo& info) {
 Json MemoryJson(const MemoryPlan& plan) {
   return Json{{"context", plan.context},
               {"chunk", plan.chunk},
+              {"sequences", plan.sequences},
               {"threads", plan.threads},
               {"mapped_weights", plan.mapped_weights},
               {"copied_weights", plan.copied_weights},
@@ -166,6 +167,7 @@ Json DevicePlanJson(const DevicePlan& plan) {
               {"operators", plan.operators},
               {"context", plan.context},
               {"chunk", plan.chunk},
+              {"sequences", plan.sequences},
               {"needed", plan.Total()},
               {"fits", plan.fits()}};
 }

@@ -88,9 +88,20 @@ std::string EngramSection(const ModelInfo& info) {
   return text;
 }
 
+// "4096 tokens in chunks of 256", of so many sequences where there are several.
+std::string PlannedFor(uint32_t context, uint32_t chunk, uint32_t sequences) {
+  return (sequences > 1 ? Format("%u sequences of ", sequences) : "") +
+         Format("%u tokens in chunks of %u", context, chunk);
+}
+
+const char* OfEach(uint32_t sequences) {
+  return sequences > 1 ? " for each sequence" : "";
+}
+
 std::string MemorySection(const MemoryPlan& plan) {
-  std::string text = Format("\nmemory for %u tokens in chunks of %u\n",
-                            plan.context, plan.chunk);
+  std::string text = "\nmemory for " +
+                     PlannedFor(plan.context, plan.chunk, plan.sequences) +
+                     "\n";
   text += plan.copied_weights == 0
               ? Line("mapped weights",
                      Bytes(plan.mapped_weights) + ", file pages, evictable")
@@ -105,8 +116,8 @@ std::string MemorySection(const MemoryPlan& plan) {
                  Bytes(plan.engram_cache) +
                      " at most; none where the page cache holds the tables");
   }
-  text += Line("state", Bytes(plan.state_context) + ": " +
-                            HumanBytes(plan.state_fixed) + " fixed, " +
+  text += Line("state", Bytes(plan.state_context) + OfEach(plan.sequences) +
+                            ": " + HumanBytes(plan.state_fixed) + " fixed, " +
                             Format("%g", plan.state_per_token_exact) +
                             " bytes a token");
   text += Line("scratch", Bytes(plan.scratch));
@@ -164,10 +175,11 @@ std::string InfoText(const ModelInfo& info, bool list_tensors) {
 }
 
 std::string DevicePlanText(const DevicePlan& plan) {
-  std::string text = Format("\nmemory of %s, for %u tokens in chunks of %u\n",
-                            plan.device.c_str(), plan.context, plan.chunk);
+  std::string text = "\nmemory of " + plan.device + ", for " +
+                     PlannedFor(plan.context, plan.chunk, plan.sequences) +
+                     "\n";
   text += Line("weights", Bytes(plan.weights));
-  text += Line("state", Bytes(plan.state));
+  text += Line("state", Bytes(plan.state) + OfEach(plan.sequences));
   text += Line("scratch", Bytes(plan.scratch));
   text += Line("operators", Bytes(plan.operators) + ", about");
   text += Line("total", Bytes(plan.Total()));

@@ -12,6 +12,7 @@
 #include "progress.h"
 #include "prompt.h"
 #include "run_facts.h"
+#include "run_prompts.h"
 
 namespace ecphory::cli {
 
@@ -24,10 +25,15 @@ not repeated. The same seed gives the same text; --temp 0 takes the best token
 always, whatever the seed and the thread count.
 Ctrl-C ends the text cleanly; a second one ends the program.
 
+With --prompts-file several texts are continued together, a token of each a
+step, and shown when all have ended. Each has a sampler of its own that starts
+from --seed: its text is the one that it would be alone.
+
 Examples:
   ecphory run -m model.gguf -p "remember:"
   ecphory run -m model.gguf -p "Once" -n 200 --temp 0.7 --top-p 0.9 --seed 3
-  ecphory run -m model.gguf --stop "." --json < prompt.txt)";
+  ecphory run -m model.gguf --stop "." --json < prompt.txt
+  ecphory run -m model.gguf --prompts-file prompts.txt --sequences 16 --temp 0)";
 
 // Below this a prompt is read before anyone looks for progress.
 constexpr uint64_t kProgressTokens = 2048;
@@ -40,6 +46,8 @@ struct RunFlags {
   PrefillFlags prefill;
   std::string prompt;
   bool has_prompt = false;
+  std::string prompts_file;
+  uint32_t sequences = 32;
   bool no_engram = false;
   bool json = false;
   bool quiet = false;
@@ -50,16 +58,6 @@ struct RunFlags {
 Result<std::string> PromptText(const RunFlags& flags) {
   if (flags.has_prompt) return flags.prompt;
   return ReadPromptFromStandardInput();
-}
-
-Result<std::vector<int32_t>> PromptIds(const Model& model,
-                                       const std::string& text) {
-  ECPHORY_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodePrompt(model, text));
-  if (ids.empty() && model.tokenizer()->bos_id() >= 0) {
-    ids.push_back(model.tokenizer()->bos_id());
-  }
-  if (!ids.empty()) return ids;
-  return InvalidArgument("the prompt is empty, expected some text to continue");
 }
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
@@ -98,6 +96,15 @@ Status RunGenerate(const RunFlags& flags) {
   SessionOptions options = flags.session;
   options.engram = !flags.no_engram;
   ECPHORY_ASSIGN_OR_RETURN(options.prefill, flags.prefill.Mode());
+  if (!flags.prompts_file.empty()) {
+    return RunPrompts({.model = flags.model,
+                       .session = options,
+                       .generate = flags.generate,
+                       .file = flags.prompts_file,
+                       .sequences = flags.sequences,
+                       .json = flags.json,
+                       .quiet = flags.quiet});
+  }
   ECPHORY_ASSIGN_OR_RETURN(const std::string text, PromptText(flags));
   ECPHORY_ASSIGN_OR_RETURN(const auto model, OpenModel(flags.model));
   ECPHORY_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
@@ -155,6 +162,14 @@ void AddRunCommand(CLI::App& app, Action* action) {
   AddModelFlags(*command, &flags->model);
   CLI::Option* prompt = AddText(*command, "-p,--prompt", &flags->prompt, "TEXT",
                                 "The text to continue");
+  CLI::Option* prompts =
+      AddText(*command, "--prompts-file", &flags->prompts_file, "FILE",
+              "Continue several texts at once: one a line, or with .jsonl a "
+              "JSON string or {\"prompt\": ...} a line")
+          ->excludes(prompt);
+  AddInteger(*command, "--sequences", &flags->sequences, 1, kMaxSequences,
+             "With --prompts-file: texts at a time (default: 32)")
+      ->needs(prompts);
   AddInteger(*command, "-n,--max-tokens", &flags->generate.max_tokens, 0,
              kMaxTokens, "Tokens to generate at most (default: 256)");
   AddSamplingFlags(*command, &flags->generate.sampler);

@@ -199,6 +199,47 @@ TEST_F(EngramFetchTest, AnImagePositionIsAnotherChunk) {
   EXPECT_GT(lookups(), before);
 }
 
+// Short sequences, and one that ends inside a block of rows.
+TEST_F(EngramFetchTest, SequencesHaveHistoriesOfTheirOwn) {
+  Open();
+  std::vector<EngramFetch::Stretch> stretches;
+  std::vector<int32_t> tokens;
+  std::vector<float> want[2];
+  for (const size_t count : {1u, 1u, 70u, 5u}) {
+    const auto seed = static_cast<uint32_t>(stretches.size());
+    History before;
+    if (seed > 0) hasher_.Advance(Tokens(seed, 60 + seed), &before);
+    const auto some = Tokens(count, 70 + seed);
+    for (size_t index = 0; index < 2; ++index) {
+      const auto values = Want(index, some, before);
+      want[index].insert(want[index].end(), values.begin(), values.end());
+    }
+    tokens.insert(tokens.end(), some.begin(), some.end());
+    stretches.push_back({count, before});
+  }
+  ASSERT_TRUE(fetch_->Ahead(tokens, NoImage(tokens), stretches).ok());
+  const uint64_t asked = lookups();
+  ASSERT_TRUE(fetch_->Begin(tokens, NoImage(tokens), stretches).ok());
+  EXPECT_EQ(lookups(), asked);
+  for (size_t index = 0; index < 2; ++index) {
+    const auto got = TakeAll(index, tokens.size());
+    ASSERT_TRUE(got.ok()) << got.status().ToString();
+    EXPECT_EQ(*got, want[index]) << "layer " << index;
+  }
+  for (size_t i = 0, first = 0; i < stretches.size(); ++i) {
+    History after = stretches[i].before;
+    const size_t count = stretches[i].tokens;
+    hasher_.Advance(std::span(tokens).subspan(first, count), &after);
+    EXPECT_EQ(fetch_->after(i).length, after.length);
+    EXPECT_EQ(fetch_->after(i).ids, after.ids);
+    first += count;
+  }
+  // The same tokens cut elsewhere are others.
+  std::swap(stretches[0], stretches[3]);
+  ASSERT_TRUE(fetch_->Begin(tokens, NoImage(tokens), stretches).ok());
+  EXPECT_GT(lookups(), asked);
+}
+
 // The first layer has its rows while the second table still stands.
 TEST_F(EngramFetchTest, TheFirstLayerDoesNotWaitForTheSecondTable) {
   Open();

@@ -158,9 +158,13 @@ class Forward : private ForwardScratch {
   void Moe(uint32_t layer, const float* x, float* y);
   Status Logits();
 
-  // Glue (forward_steps.cc).
+  // The sequences (forward_segments.cc).
   void BeginSegments(std::span<const ForwardSegment> segments);
+  void Commit();
+  void CommitLogits();
   void Abandon();
+
+  // Glue (forward_steps.cc).
   Status RunOnDevice();
   void WriteInputs();
   void SendInputs();
@@ -195,8 +199,6 @@ class Forward : private ForwardScratch {
   Status EmitAllLogits();
   Status NeedLogits(size_t tokens);
   void Head(size_t first, size_t count, float* logits);
-  void Commit();
-  void CommitLogits();
   // y = x * W^T, rounded in bf16 mode.
   void Project(const Matrix& weight, const float* x, size_t rows, float* y) {
     Project(weight, x, rows, y, projected_);

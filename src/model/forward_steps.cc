@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/check.h"
 #include "model/forward.h"
 #include "model/prefill.h"
 
@@ -68,66 +67,6 @@ Status Forward::Allocate() {
                            EngramFetch::Create(*model_.hasher, *model_.store,
                                                options_.chunk, device));
   return {};
-}
-
-// --- Sequences --------------------------------------------------------------
-
-Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
-  const ForwardSegment whole{state, chunk.tokens.size()};
-  return Run(chunk, {&whole, 1});
-}
-
-void Forward::BeginSegments(std::span<const ForwardSegment> segments) {
-  ECPHORY_CHECK(segments.size() <= sequences_);
-  segments_.clear();
-  size_t first = 0;
-  for (const ForwardSegment& segment : segments) {
-    segment.state->NoteWritten(segment.tokens);
-    segments_.push_back({.state = segment.state,
-                         .first = first,
-                         .tokens = segment.tokens,
-                         .published_keys = segment.state->published_keys});
-    first += segment.tokens;
-  }
-  ECPHORY_CHECK(first == tokens());
-}
-
-void Forward::Commit() {
-  size_t index = 0;
-  for (const Segment& s : segments_) {
-    SequenceState& state = *s.state;
-    const auto ids = chunk_->tokens.subspan(s.first, s.tokens);
-    const auto image = chunk_->image.subspan(s.first, s.tokens);
-    state.tokens.insert(state.tokens.end(), ids.begin(), ids.end());
-    state.image.insert(state.image.end(), image.begin(), image.end());
-    state.position += s.tokens;
-    if (engram_) state.history = engram_->after(index++);
-  }
-  if (engram_) engram_->End();
-  CommitLogits();
-}
-
-void Forward::CommitLogits() {
-  const size_t vocab = config_.vocab_size;
-  const bool wanted = chunk_->logits != LogitsWanted::kNone;
-  // Copying takes a few cycles a value.
-  pool_.ParallelFor(segments_.size(), 1, [&](size_t begin, size_t end, size_t) {
-    for (size_t i = begin; i < end; ++i) {
-      std::vector<float>& logits = segments_[i].state->logits;
-      logits.clear();
-      if (!wanted) continue;
-      const float* const from = last_logits_ + i * vocab;
-      logits.assign(from, from + vocab);
-    }
-  });
-}
-
-// Back to where the states were.
-void Forward::Abandon() {
-  for (const Segment& s : segments_) {
-    s.state->published_keys = s.published_keys;
-  }
-  CancelPrefetch();
 }
 
 // --- The device -------------------------------------------------------------

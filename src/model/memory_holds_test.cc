@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/heap.h"
+#include "ecphory/batch.h"
 #include "ecphory/synth.h"
 #include "io/test_directory.h"
 #include "model/memory_plan.h"
@@ -22,6 +23,7 @@ struct Run {
   const char* file = "m.gguf";
   ModelOptions model = {};
   SessionOptions session = {};
+  uint32_t sequences = 1;  // more: a batch
 };
 
 std::string WriteModel(const TestDirectory& folder, const Run& run) {
@@ -43,6 +45,11 @@ std::string WriteModel(const TestDirectory& folder, const Run& run) {
 class Sampler {
  public:
   Sampler() : before_(HeapInUse()) {}
+  void Step(Batch& batch, std::span<const BatchToken> tokens) {
+    const Status status = batch.Step(tokens);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    Sample();
+  }
   void Append(Session& session, std::span<const int32_t> tokens) {
     AppendOptions options;
     options.on_progress = [this](size_t) { Sample(); };
@@ -78,6 +85,36 @@ void ReadContext(Session& session, std::span<const int32_t> all,
   sampler->Append(session, all.last(1));
 }
 
+// A session, or a batch with all of its own.
+struct Readers {
+  std::unique_ptr<Batch> batch;
+  std::vector<std::unique_ptr<Session>> sessions;
+};
+
+Readers Open(const std::shared_ptr<const Model>& model, const Run& run) {
+  Readers readers;
+  if (run.sequences == 1) {
+    readers.sessions.push_back(Session::Create(model, run.session).value());
+    return readers;
+  }
+  readers.batch = Batch::Create(model, run.session, run.sequences).value();
+  for (uint32_t i = 0; i < run.sequences; ++i) {
+    readers.sessions.push_back(readers.batch->NewSession().value());
+  }
+  return readers;
+}
+
+// Every session holds a token, and they are continued together.
+void StepAll(const Readers& readers, Sampler* sampler) {
+  std::vector<BatchToken> tokens;
+  for (const auto& session : readers.sessions) {
+    ASSERT_TRUE(session->Truncate(0).ok());
+    sampler->Append(*session, Tokens(1));
+    tokens.push_back({session.get(), 7});
+  }
+  sampler->Step(*readers.batch, tokens);
+}
+
 // Scratch is the threads' own, so that each run needs threads of its own.
 void CheckPlan(const Run& run) {
   const TestDirectory folder;
@@ -86,9 +123,8 @@ void CheckPlan(const Run& run) {
   Sampler sampler;
   const auto model = Model::Open(path, run.model);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
-  const auto session = Session::Create(*model, run.session);
-  ASSERT_TRUE(session.ok()) << session.status().ToString();
-  const MemoryPlan plan = (*model)->PlanMemory(run.session);
+  const Readers readers = Open(*model, run);
+  const MemoryPlan plan = (*model)->PlanMemory(run.session, run.sequences);
   EXPECT_EQ(plan.copied_weights != 0, run.model.weights == "copy");
   // Copied weights and kept rows lie outside the heap.
   const double planned = static_cast<double>(
@@ -96,7 +132,8 @@ void CheckPlan(const Run& run) {
   // A busy machine may let one thread do the share of another, which then
   // allocates nothing for it: until each had its turn.
   for (int tries = 0; tries < 20; ++tries) {
-    ReadContext(**session, tokens, &sampler);
+    ReadContext(*readers.sessions[0], tokens, &sampler);
+    if (readers.batch) StepAll(readers, &sampler);
     if (sampler.most() >= 0.98 * planned) break;
   }
   EXPECT_NEAR(sampler.most(), planned, 0.02 * planned)
@@ -176,6 +213,14 @@ const Run kRuns[] = {
      .file = "m",
      .model = On(3, "copy"),
      .session = Passes(2048, 512, kSkip, kBF16)},
+    {.name = "batch",
+     .model = On(2),
+     .session = Passes(1024, 64, kSkip),
+     .sequences = 12},
+    {.name = "batch_of_more_than_a_chunk",
+     .model = On(2),
+     .session = Passes(256, 16, kFull, kBF16),
+     .sequences = 40},
     {.name = "two_bits",
      .preset = "v41-narrow",
      .dtypes = "q2",

@@ -4,51 +4,13 @@
 #include <algorithm>
 
 #include "ecphory/generate.h"
+#include "runtime/testing.h"
 
 namespace ecphory {
 namespace {
 
-// Character of the byte alphabet (GPT-2) that stands for `byte`, as UTF-8.
-std::string ByteCharacter(int byte) {
-  const auto printable = [](int b) {
-    return (b > 32 && b < 127) || (b > 160 && b < 256 && b != 173);
-  };
-  int code = byte;
-  if (!printable(byte)) {
-    code = 256;
-    for (int b = 0; b < byte; ++b) code += printable(b) ? 0 : 1;
-  }
-  if (code < 0x80) return std::string(1, static_cast<char>(code));
-  return {static_cast<char>(0xC0 | code >> 6),
-          static_cast<char>(0x80 | (code & 0x3F))};
-}
-
-// 512 tokens: the bytes, then pairs of letters.
-Tokenizer SmallTokenizer(int32_t eos_id = -1) {
-  TokenizerData data;
-  for (int byte = 0; byte < 256; ++byte) {
-    data.tokens.push_back(ByteCharacter(byte));
-  }
-  for (int i = 0; i < 256; ++i) {
-    data.tokens.push_back(
-        {static_cast<char>('a' + i / 16), static_cast<char>('a' + i % 16)});
-  }
-  data.eos_id = eos_id;
-  Result<Tokenizer> tokenizer = Tokenizer::FromData(std::move(data), "test");
-  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
-  return *tokenizer;
-}
-
-std::shared_ptr<const Model> GoldenModel() {
-  static const auto model = [] {
-    ModelOptions options;
-    options.threads = 1;
-    auto opened = Model::Open(ECPHORY_TEST_DATA "/golden/v41/A", options);
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
-    return *opened;
-  }();
-  return model;
-}
+using testing::GoldenModel;
+using testing::SmallTokenizer;
 
 std::unique_ptr<Session> NewSession(uint32_t context = 256) {
   SessionOptions options;

@@ -186,6 +186,44 @@ expect 2 'from 1 to 4096' run -m "$model" -p hello --engram-depth 4097
 expect 0 '"engram_io"' logits -m "$model" --tokens 1 -o o.npy --json \
   --engram-io pread
 
+echo "== several prompts at once"
+printf 'hello\n\nonce upon a time\r\nx\n' >prompts.txt
+printf '"hello"\n{"prompt": "once upon a time"}\n"x"\n' >prompts.jsonl
+for sampling in "--temp 0" "--seed 3"; do
+  for prompt in hello 'once upon a time' x; do
+    # shellcheck disable=SC2086
+    expect 0 . run -m "$model" -p "$prompt" -n 20 --quiet $sampling
+    cat out
+  done >alone
+  for file in prompts.txt prompts.jsonl; do
+    for sequences in 1 2 32; do
+      # shellcheck disable=SC2086
+      expect 0 '3 prompts of .* generated in' run -m "$model" -n 20 $sampling \
+        --prompts-file $file --sequences $sequences
+      grep -av '^== prompt [0-2]: length$' out >together
+      cmp alone together || fail "$file, $sequences at a time: another text"
+    done
+  done
+done
+expect 0 . run -m "$model" --prompts-file prompts.txt -n 4 --json
+valid_json out 'run --prompts-file'
+for key in results stop_reason sequences generated_tokens tokens_per_second; do
+  grep -q "\"$key\":" out || fail "run --prompts-file --json lacks $key"
+done
+expect 3 'nope' run -m "$model" --prompts-file nope
+expect 2 'no prompt in it' run -m "$model" --prompts-file /dev/null
+echo '{"text": 1}' >wrong.jsonl
+expect 2 'wrong.jsonl, line 1: expected a JSON string' \
+  run -m "$model" --prompts-file wrong.jsonl
+expect 2 'prompts-file' run -m "$model" -p x --prompts-file prompts.txt
+expect 2 'sequences' run -m "$model" -p x --sequences 3
+expect 2 'from 1 to 8192' run -m "$model" --prompts-file prompts.txt \
+  --sequences 0
+expect 6 'prompt 1: prompt has 16 tokens, but the context of 8' \
+  run -m "$model" --prompts-file prompts.txt --ctx 8
+expect 0 '^memory for 32 sequences of 64 tokens' \
+  info -m "$model" --ctx 64 --sequences 32
+
 echo "== stop text"
 expect 0 . run -m "$model" -p hello -n 40 --temp 0 --json
 valid_json out run
