@@ -56,14 +56,17 @@ struct BenchPart {
   uint64_t calls = 0;
 };
 
-// A model at one context: a step of one token, or a prompt. The figure's bytes
-// are those of weights and packed state, each counted once a pass; table rows
-// come from disk and are not in them.
+// A model at one context: a step of one token, or of one of each of several
+// sequences, or a prompt. The figure's bytes are those of weights and packed
+// state, each counted once a pass; table rows come from disk and are not in
+// them.
 struct BenchPass {
-  uint64_t context = 0;  // tokens before the pass
-  uint32_t tokens = 0;   // of the pass
-  BenchFigure figure;    // of the pass
-  double of_sgemm = 0;   // share of the rate of `sgemm`; 0 without one
+  uint64_t context = 0;    // tokens before the pass
+  uint32_t tokens = 0;     // of the pass
+  uint32_t sequences = 1;  // that they are of
+  double experts = 0;      // routed experts that a pass reads, of all layers
+  BenchFigure figure;      // of the pass
+  double of_sgemm = 0;     // share of the rate of `sgemm`; 0 without one
   double engram_wait_seconds = 0;  // of a pass: layers stood still for rows
   std::vector<BenchPart> parts;    // largest first
 };
@@ -79,7 +82,9 @@ struct BenchModel {
   double first_token_seconds = 0;  // opening, and a prompt of `prompt` tokens
   uint32_t prompt = 0;
   BenchPass prefill;
-  std::vector<BenchPass> decode;  // by context
+  // By context: of one sequence, then of BenchOptions::sequences.
+  std::vector<BenchPass> decode;
+  uint32_t routed_experts = 0;  // of the model, all layers together
 };
 
 // Pages under weights and inputs of operators; a model is held to their
@@ -108,7 +113,8 @@ struct BenchOptions {
   // empty: one of the system, or none.
   std::string sgemm;
   std::vector<uint64_t> contexts = {1024};  // of `model`
-  uint32_t prompt = 512;                    // tokens of a prefill
+  uint32_t sequences = 1;  // more: steps of so many together as well
+  uint32_t prompt = 512;   // tokens of a prefill
   // Called before each figure. false: stop, kCancelled.
   std::function<bool(const std::string& what, uint64_t done, uint64_t total)>
       progress;

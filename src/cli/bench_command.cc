@@ -23,13 +23,15 @@ With --ops every operator at the shapes of the released model, with weights that
 rotate through more memory than any cache holds. With -m a model as a whole: a
 prompt, and steps of one token at each --context. The caches are then filled
 with random rows, so that no long prefill is needed; bytes are those of the
-weights and rows that a step touched.
+weights and rows that a step touched. With --sequences N a step of N sequences
+together is timed too, a token of each.
 
 Best on an otherwise idle machine. docs/bench.md explains every figure.
 
 Examples:
   ecphory bench --ops
   ecphory bench -m model.gguf --context 1024,65536
+  ecphory bench -m model.gguf --sequences 32
   ecphory bench --ops --filter matvec/Q8_0 --threads 1
   ecphory bench --ops --quick --json > bench.json)";
 
@@ -130,6 +132,8 @@ void AddPassFlags(CLI::App& command, BenchFlags* flags) {
   AddModelFlags(command, &flags->model);
   AddActivationsFlag(command, &options.session.activations);
   AddContexts(command, &options);
+  AddInteger(command, "--sequences", &options.sequences, 1, kMaxSequences,
+             "With -m: time steps of so many sequences together as well");
   AddInteger(command, "--prompt", &options.prompt, 1, kMaxChunk,
              "With -m: tokens of the prompt (default: 512)");
 }

@@ -32,6 +32,8 @@ Json PassJson(const BenchPass& pass) {
   Json json = FigureJson(pass.figure);
   json["context"] = pass.context;
   json["tokens"] = pass.tokens;
+  json["sequences"] = pass.sequences;
+  json["experts"] = pass.experts;
   json["tokens_per_second"] = pass.tokens / pass.figure.seconds.median;
   json["of_sgemm"] = pass.of_sgemm;
   json["engram_wait_seconds"] = pass.engram_wait_seconds;
@@ -51,6 +53,7 @@ Json ModelJson(const BenchModel& model) {
               {"open_seconds", model.open_seconds},
               {"first_token_seconds", model.first_token_seconds},
               {"prompt", model.prompt},
+              {"routed_experts", model.routed_experts},
               {"prefill", PassJson(model.prefill)},
               {"decode", std::move(decode)}};
 }

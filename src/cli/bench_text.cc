@@ -70,6 +70,16 @@ std::string PartsText(const BenchPass& pass) {
   return text;
 }
 
+// What a step of several sequences does.
+std::string SequencesText(const BenchPass& pass, const BenchModel& model) {
+  if (pass.sequences == 1) return "";
+  return Format(
+      "    %u sequences: %.1f tokens/s in all; a step reads %.1f of %u routed "
+      "experts\n",
+      pass.sequences, pass.tokens / pass.figure.seconds.median, pass.experts,
+      model.routed_experts);
+}
+
 std::string ModelText(const BenchModel& model) {
   std::string text = Format(
       "\n%s%s%s: %u threads, %s, activations %s; opened in %s; first token "
@@ -87,7 +97,8 @@ std::string ModelText(const BenchModel& model) {
   text += "\n";
   text += PartsText(model.prefill);
   for (const BenchPass& pass : model.decode) {
-    text += FigureText(pass.figure) + PartsText(pass);
+    text +=
+        FigureText(pass.figure) + SequencesText(pass, model) + PartsText(pass);
   }
   if (!model.decode.empty()) {
     text +=

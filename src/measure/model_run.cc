@@ -1,10 +1,13 @@
 #include "measure/model_run.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "ecphory/batch.h"
 #include "measure/filled_state.h"
 #include "measure/op_profile.h"
 #include "measure/sampler.h"
@@ -80,7 +83,7 @@ class ModelBench {
   }
 
   Result<BenchPass> Prefill();
-  Result<BenchPass> Decode(uint64_t context);
+  Result<BenchPass> Decode(uint64_t context, uint32_t sequences);
 
  private:
   const ModelConfig& config() const { return model_->config(); }
@@ -90,9 +93,17 @@ class ModelBench {
     return prompt_session_->Append(RandomTokens(config(), prompt(), seed), {});
   }
 
-  Status TimeSteps(Session* session, std::vector<double>* seconds) const;
-  Status ProfilePasses(const SessionOptions& session, SequenceState* state,
-                       size_t tokens, size_t passes, BenchPass* pass);
+  // Appends a token to each sequence.
+  using Step = std::function<Status(std::span<const int32_t> tokens)>;
+  Status TimeSteps(const Step& step, uint64_t room, size_t sequences,
+                   std::vector<double>* seconds) const;
+  Status TimeBatch(const SessionOptions& options,
+                   const std::vector<uint8_t>& filled, BenchPass* pass);
+  Status TimeSession(const SessionOptions& options,
+                     const std::vector<uint8_t>& filled, BenchPass* pass);
+  Status ProfilePasses(const SessionOptions& session,
+                       std::span<SequenceState> states, size_t tokens,
+                       size_t passes, BenchPass* pass);
   void FillParts(double wall, double wait, size_t passes, BenchPass* pass);
 
   const BenchOptions& options_;
@@ -118,62 +129,120 @@ Result<BenchPass> ModelBench::Prefill() {
   ECPHORY_ASSIGN_OR_RETURN(
       SequenceState state,
       SequenceState::Create(config(), session, *forward_.device));
-  ECPHORY_RETURN_IF_ERROR(ProfilePasses(session, &state, prompt(), 1, &pass));
+  ECPHORY_RETURN_IF_ERROR(
+      ProfilePasses(session, {&state, 1}, prompt(), 1, &pass));
   return pass;
 }
 
-Result<BenchPass> ModelBench::Decode(uint64_t context) {
+// All sequences begin with the same rows, in caches of their own; their tokens
+// differ.
+Result<BenchPass> ModelBench::Decode(uint64_t context, uint32_t sequences) {
   BenchPass pass;
   pass.context = context;
-  pass.tokens = 1;
+  pass.tokens = pass.sequences = sequences;
   pass.figure.name = "decode/" + std::to_string(context);
+  if (sequences > 1) pass.figure.name += " x " + std::to_string(sequences);
   const SessionOptions options =
       SessionFor(options_, config(), context + kDecodeRoom, 1);
+  std::vector<SequenceState> states;
   ECPHORY_ASSIGN_OR_RETURN(
-      SequenceState state,
+      SequenceState first,
       FilledState(config(), options, context, forward_.hasher,
                   *model_->impl().pool, *forward_.device));
+  ECPHORY_ASSIGN_OR_RETURN(const std::vector<uint8_t> filled,
+                           EncodeSnapshot(config(), first));
+  ECPHORY_RETURN_IF_ERROR(sequences > 1 ? TimeBatch(options, filled, &pass)
+                                        : TimeSession(options, filled, &pass));
+  states.push_back(std::move(first));
+  while (states.size() < sequences) {
+    ECPHORY_ASSIGN_OR_RETURN(
+        SequenceState state,
+        SequenceState::Create(config(), options, *forward_.device));
+    ECPHORY_RETURN_IF_ERROR(DecodeSnapshot(config(), filled, &state));
+    state.history = states[0].history;
+    states.push_back(std::move(state));
+  }
+  SessionOptions scratch = options;
+  scratch.chunk = sequences;
+  ECPHORY_RETURN_IF_ERROR(
+      ProfilePasses(scratch, states, 1, kProfiledSteps, &pass));
+  return pass;
+}
+
+Status ModelBench::TimeSession(const SessionOptions& options,
+                               const std::vector<uint8_t>& filled,
+                               BenchPass* pass) {
   ECPHORY_ASSIGN_OR_RETURN(const auto session,
                            Session::Create(model_, options));
-  ECPHORY_ASSIGN_OR_RETURN(const std::vector<uint8_t> filled,
-                           EncodeSnapshot(config(), state));
   ECPHORY_RETURN_IF_ERROR(session->Restore(filled));
   std::vector<double> seconds;
-  ECPHORY_RETURN_IF_ERROR(TimeSteps(session.get(), &seconds));
-  pass.figure.seconds = SpreadOf(seconds);
+  const auto step = [&](std::span<const int32_t> token) {
+    session->Prefetch(token);
+    return session->Append(token, {});
+  };
   ECPHORY_RETURN_IF_ERROR(
-      ProfilePasses(options, &state, 1, kProfiledSteps, &pass));
-  return pass;
+      TimeSteps(step, session->context() - session->position(), 1, &seconds));
+  pass->figure.seconds = SpreadOf(seconds);
+  return {};
+}
+
+Status ModelBench::TimeBatch(const SessionOptions& options,
+                             const std::vector<uint8_t>& filled,
+                             BenchPass* pass) {
+  ECPHORY_ASSIGN_OR_RETURN(const auto batch,
+                           Batch::Create(model_, options, pass->sequences));
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<BatchToken> next;
+  for (uint32_t i = 0; i < pass->sequences; ++i) {
+    ECPHORY_ASSIGN_OR_RETURN(auto session, batch->NewSession());
+    ECPHORY_RETURN_IF_ERROR(session->Restore(filled));
+    next.push_back({session.get(), 0});
+    sessions.push_back(std::move(session));
+  }
+  std::vector<double> seconds;
+  const auto step = [&](std::span<const int32_t> tokens) {
+    for (size_t i = 0; i < next.size(); ++i) next[i].token = tokens[i];
+    batch->Prefetch(next);
+    return batch->Step(next);
+  };
+  ECPHORY_RETURN_IF_ERROR(
+      TimeSteps(step, sessions[0]->context() - sessions[0]->position(),
+                next.size(), &seconds));
+  pass->figure.seconds = SpreadOf(seconds);
+  return {};
 }
 
 // Tokens are random: a sequence that a model writes would choose its experts in
 // some other way, but no less of them.
-Status ModelBench::TimeSteps(Session* session,
+Status ModelBench::TimeSteps(const Step& step, uint64_t room, size_t sequences,
                              std::vector<double>* seconds) const {
+  const size_t steps = std::min<uint64_t>(room, kWarmSteps + kMostSteps);
   const std::vector<int32_t> tokens =
-      RandomTokens(config(), kWarmSteps + kMostSteps, 3);
+      RandomTokens(config(), steps * sequences, 3);
   const double limit = kStepPatience * options_.seconds;
   const double begin = Now();
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (session->position() >= session->context()) break;
+  for (size_t i = 0; i < steps; ++i) {
     const bool late = Now() - begin > limit;
     if (late && seconds->size() >= kFewestSteps) break;
     const double start = Now();
-    session->Prefetch({&tokens[i], 1});
-    ECPHORY_RETURN_IF_ERROR(session->Append({&tokens[i], 1}, {}));
+    ECPHORY_RETURN_IF_ERROR(
+        step(std::span(tokens).subspan(i * sequences, sequences)));
     if (i >= kWarmSteps) seconds->push_back(Now() - start);
   }
   return {};
 }
 
 // Parts, bytes and operations, of passes of their own: looking costs time.
+// `tokens` of each state.
 Status ModelBench::ProfilePasses(const SessionOptions& session,
-                                 SequenceState* state, size_t tokens,
+                                 std::span<SequenceState> states, size_t tokens,
                                  size_t passes, BenchPass* pass) {
   ECPHORY_ASSIGN_OR_RETURN(const auto forward,
-                           Forward::Create(forward_, session));
+                           Forward::Create(forward_, session, states.size()));
   const OpProfile::Scope scope(&profile_);
-  const std::vector<uint8_t> image(tokens);
+  const std::vector<uint8_t> image(tokens * states.size());
+  std::vector<ForwardSegment> segments;
+  for (SequenceState& state : states) segments.push_back({&state, tokens});
   double wall = 0, waited = 0;
   for (size_t i = 0; i < passes + 1; ++i) {  // the first one warms up
     if (i == 1) {
@@ -181,16 +250,18 @@ Status ModelBench::ProfilePasses(const SessionOptions& session,
       wall = 0;
       waited = forward->stats().engram_wait_seconds;
     }
-    if (state->position + tokens > state->context) {
-      state->TruncateTo(0);
-      state->history = {};
+    for (SequenceState& state : states) {
+      if (state.position + tokens <= state.context) continue;
+      state.TruncateTo(0);
+      state.history = {};
     }
-    const std::vector<int32_t> ids = RandomTokens(config(), tokens, 100 + i);
+    const std::vector<int32_t> ids =
+        RandomTokens(config(), tokens * states.size(), 100 + i);
     ForwardChunk chunk;
     chunk.tokens = ids;
     chunk.image = image;
     const double start = Now();
-    ECPHORY_RETURN_IF_ERROR(forward->Run(chunk, state));
+    ECPHORY_RETURN_IF_ERROR(forward->Run(chunk, segments));
     wall += Now() - start;
   }
   const double wait = forward->stats().engram_wait_seconds - waited;
@@ -204,6 +275,7 @@ void ModelBench::FillParts(double wall, double wait, size_t passes,
   const OpCost cost = profile_.cost();
   pass->figure.bytes = cost.stored / n;
   pass->figure.flops = cost.flops / n;
+  pass->experts = cost.experts / n;
   pass->engram_wait_seconds = wait / n;
   const auto add = [&](const std::string& name, double seconds,
                        uint64_t calls) {
@@ -225,7 +297,8 @@ void ModelBench::FillParts(double wall, double wait, size_t passes,
 }  // namespace
 
 size_t ModelSteps(const BenchOptions& options) {
-  return options.model.empty() ? 0 : 2 + options.contexts.size();
+  const size_t of_context = options.sequences > 1 ? 2 : 1;
+  return options.model.empty() ? 0 : 2 + of_context * options.contexts.size();
 }
 
 Result<BenchModel> MeasureModel(
@@ -250,16 +323,23 @@ Result<BenchModel> MeasureModel(
   result.first_token_seconds += result.open_seconds;
   ECPHORY_RETURN_IF_ERROR(step("prefill"));
   ECPHORY_ASSIGN_OR_RETURN(result.prefill, bench.Prefill());
-  for (const uint64_t context : options.contexts) {
+  result.routed_experts = model->config().n_layers * model->config().n_experts;
+  const auto decode = [&](uint64_t context, uint32_t sequences) -> Status {
     ECPHORY_RETURN_IF_ERROR(step("decode/" + std::to_string(context)));
     if (context + kWarmSteps + kFewestSteps > model->config().max_positions) {
       notes->push_back(
           "decode/" + std::to_string(context) + ": the model holds at most " +
           std::to_string(model->config().max_positions) + " tokens");
-      continue;
+      return {};
     }
-    ECPHORY_ASSIGN_OR_RETURN(BenchPass pass, bench.Decode(context));
+    ECPHORY_ASSIGN_OR_RETURN(BenchPass pass, bench.Decode(context, sequences));
     result.decode.push_back(std::move(pass));
+    return {};
+  };
+  for (const uint64_t context : options.contexts) {
+    ECPHORY_RETURN_IF_ERROR(decode(context, 1));
+    if (options.sequences == 1) continue;
+    ECPHORY_RETURN_IF_ERROR(decode(context, options.sequences));
   }
   return result;
 }

@@ -67,8 +67,11 @@ OpCost CostOf(const ExpertsArgs& args) {
     stored += ExpertBytes(args.experts[static_cast<size_t>(id)]);
   }
   const size_t inner = args.experts[0].w1.rows;
-  return Cost(stored, 2 * kF32 * D(args.tokens * args.dim),
-              2 * D(ids.size() * 3 * inner * args.dim));
+  OpCost cost = Cost(stored, 2 * kF32 * D(args.tokens * args.dim),
+                     2 * D(ids.size() * 3 * inner * args.dim));
+  // A shared one is alone in its call.
+  if (args.n_experts > 1) cost.experts = D(used.size());
+  return cost;
 }
 
 OpCost CostOf(const HcSplitArgs& args) {

@@ -11,12 +11,14 @@ namespace ecphory::measure {
 struct OpCost {
   double bytes = 0;  // weights, packed rows and activations
   double flops = 0;
-  double stored = 0;  // of `bytes`: weights and packed rows
+  double stored = 0;   // of `bytes`: weights and packed rows
+  double experts = 0;  // routed ones whose weights are read
 
   OpCost& operator+=(const OpCost& other) {
     bytes += other.bytes;
     stored += other.stored;
     flops += other.flops;
+    experts += other.experts;
     return *this;
   }
 };

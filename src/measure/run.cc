@@ -196,8 +196,10 @@ uint64_t LastLevelCache() {
 }
 
 Result<BenchOptions> CheckOptions(BenchOptions options) {
-  if (options.rounds == 0 || !(options.seconds > 0) || options.prompt == 0) {
-    return InvalidArgument("rounds, seconds and prompt must be more than 0");
+  if (options.rounds == 0 || !(options.seconds > 0) || options.prompt == 0 ||
+      options.sequences == 0) {
+    return InvalidArgument(
+        "rounds, seconds, prompt and sequences must be more than 0");
   }
   const uint64_t smallest = SizesOf(options.sizes).smallest_set;
   if (options.working_set == 0) {

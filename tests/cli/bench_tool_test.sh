@@ -109,7 +109,14 @@ expect 0 'decode/64 ' -m "$model" --quick --context 64 --prompt 32
 grep -q 'filled with random rows' out || fail "does not say what was filled"
 grep -qE '^    experts .*%' out || fail "no parts: $(cat out)"
 grep -q 'operators at' out && fail "sizes of operators that were not measured"
-"$tool" bench -m "$model" --quick --context 0,64 --prompt 32 --json >out 2>err ||
+expect 2 "--sequences: '0', expected a whole number from 1" \
+  -m "$model" --sequences 0
+expect 0 'decode/64 x 3 ' -m "$model" --quick --context 64 --prompt 32 \
+  --sequences 3
+grep -qE '^    3 sequences: .* tokens/s in all; a step reads .* of 48 routed' out ||
+  fail "no line on three sequences: $(cat out)"
+"$tool" bench -m "$model" --quick --context 0,64 --prompt 32 --sequences 3 \
+  --json >out 2>err ||
   fail "-m --json: $(cat err)"
 if command -v python3 >/dev/null; then
   python3 - out <<'PYTHON' || fail "the model's JSON is not as docs/bench.md says"
@@ -122,12 +129,18 @@ assert report["ops"] == [] and len(report["models"]) == 1
 model = report["models"][0]
 assert {"path", "name", "backend", "threads", "engram_io", "activations",
         "open_seconds",
-        "first_token_seconds", "prompt", "prefill", "decode"} == model.keys()
+        "first_token_seconds", "prompt", "prefill", "decode",
+        "routed_experts"} == model.keys()
 assert model["prompt"] == 32 and model["prefill"]["tokens"] == 32
-assert [p["context"] for p in model["decode"]] == [0, 64]
+assert [p["context"] for p in model["decode"]] == [0, 0, 64, 64]
+assert [p["sequences"] for p in model["decode"]] == [1, 3, 1, 3]
+assert [p["tokens"] for p in model["decode"]] == [1, 3, 1, 3]
+one, three = model["decode"][:2]
+assert 0 < one["experts"] < three["experts"] <= model["routed_experts"] == 48
 for one in [model["prefill"], *model["decode"]]:
     assert {"name", "seconds", "bytes", "flops", "bound", "bound_seconds",
-            "share", "context", "tokens", "tokens_per_second",
+            "share", "context", "tokens", "sequences", "experts",
+            "tokens_per_second",
             "of_sgemm", "engram_wait_seconds", "parts"} == one.keys(), one.keys()
     assert one["bytes"] > 0 and one["flops"] > 0 and one["share"] > 0
     rate = one["tokens"] / one["seconds"]["median"]
