@@ -10,7 +10,9 @@
 // - Step(i, n, out) is the i-th step of the group, kSpan values in kVectors
 //   vectors in the order of the rounded input; kWhole false: its first n
 //   values, and zeros with the offset for the others;
-// - PartOf(i, lane) is the part that a lane of step i belongs to.
+// - PartOf(i, lane) is the part that a lane of step i belongs to;
+// - kAskedBytes of a group, at `group`, are asked for ahead of time: 0 where a
+//   group takes so little time that the processor sees what comes next itself.
 #if defined(ECPHORY_OPS_CPU_INT8_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ECPHORY_OPS_CPU_INT8_CODES_INL_H_
 #undef ECPHORY_OPS_CPU_INT8_CODES_INL_H_
@@ -56,6 +58,7 @@ HWY_INLINE void Gather(const uint8_t* p, size_t stride, size_t count,
 // What all classes share but for blocks of 16 and mins.
 struct PlainParts {
   static constexpr bool kMins = false;
+  static constexpr size_t kAskedBytes = 0;
   static HWY_INLINE const float* XScales(const Int8Row& x, size_t c) {
     return x.scales + c / 32;
   }
@@ -82,10 +85,8 @@ struct Q8Shape : PlainParts {
 
 struct Q8Codes : Q8Shape {
   using Shape = Q8Shape;
-  static constexpr size_t kGroupBytes = kLanes * 34;
 
-  Q8Codes(const Matrix& weight, size_t row, size_t)
-      : blocks(RowBytes(weight, row)) {}
+  Q8Codes(const Matrix& weight, size_t row) : blocks(RowBytes(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t n) {
     group = blocks + c / 32 * 34;
     count = n / 32;
@@ -181,9 +182,8 @@ struct Fp4Shape : PlainParts {
 
 struct Mxfp4Codes : Fp4Shape {
   using Shape = Fp4Shape;
-  static constexpr size_t kGroupBytes = kLanes * 17;
 
-  Mxfp4Codes(const Matrix& weight, size_t row, size_t)
+  Mxfp4Codes(const Matrix& weight, size_t row)
       : blocks(RowBytes(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t n) {
     group = blocks + c / 32 * 17;
@@ -226,15 +226,17 @@ struct Mxfp4Codes : Fp4Shape {
 
 struct Fp4RowCodes : Fp4Shape {
   using Shape = Fp4Shape;
-  static constexpr size_t kGroupBytes = kLanes * 16;
 
-  Fp4RowCodes(const Matrix& weight, size_t row, size_t)
+  Fp4RowCodes(const Matrix& weight, size_t row)
       : pairs(RowBytes(weight, row)),
         scales(weight.scales + (weight.first_row + row) * (weight.cols / 32)) {}
   HWY_INLINE void Begin(size_t c, size_t n) {
     group = pairs + c / 2;
     group_scales = scales + c / 32;
     count = n / 32;
+    // A line lasts for four groups, too long for the processor to see a run.
+    _mm_prefetch(reinterpret_cast<const char*>(group_scales + 128),
+                 _MM_HINT_T1);
   }
   HWY_INLINE VF Scales() const {
     uint8_t codes[kLanes];

@@ -82,7 +82,7 @@ HWY_INLINE VI32 Products(const VU8 (&codes)[Codes::kVectors],
   if constexpr (Codes::kOffsetBits != 0) {
     sums = hn::ShiftLeft<Codes::kOffsetBits>(lane_sums);
   }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (size_t v = 0; v < Codes::kVectors; ++v) {
     sums = AddQuads(sums, codes[v], x[v]);
   }
@@ -121,7 +121,7 @@ HWY_INLINE void AddStep(const Codes (&rows)[kInt8Rows], const Int8Row& x,
   const size_t first = c + step * Codes::kSpan;
   const auto* const codes = reinterpret_cast<const uint8_t*>(x.codes) + first;
   VU8 xv[Codes::kVectors];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (size_t v = 0; v < Codes::kVectors; ++v) {
     xv[v] = hn::Load(kU8, codes + v * kStep);
   }
@@ -136,18 +136,19 @@ HWY_INLINE void AddStep(const Codes (&rows)[kInt8Rows], const Int8Row& x,
   }
 }
 
-// The rows of the next call are asked for: they lie at a distance that the
-// processor does not see in time.
-HWY_INLINE void PrefetchToL2(const uint8_t* p, size_t bytes) {
+// Asks for what comes kAhead bytes later, not for more: an early line is in the
+// way of the processor's own reading ahead.
+HWY_INLINE void AskAhead(const uint8_t* p, size_t bytes) {
+  constexpr size_t kAhead = 512;
   for (size_t i = 0; i < bytes; i += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(p + kAhead + i), _MM_HINT_T0);
   }
 }
 
-// sums[r] = row r . x for 4 rows; `next_rows` bytes behind them are the next.
+// sums[r] = row r . x for 4 rows.
 template <class Codes>
 HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
-                            size_t cols, size_t next_rows, float* sums) {
+                            size_t cols, float* sums) {
   VF acc[kInt8Rows];
   for (VF& sum : acc) sum = hn::Zero(kF);
   for (size_t c = 0; c < cols; c += Codes::kGroup) {
@@ -156,7 +157,7 @@ HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
 #pragma GCC unroll 4
     for (size_t r = 0; r < kInt8Rows; ++r) {
       rows[r].Begin(c, n);
-      PrefetchToL2(rows[r].group + next_rows, Codes::kGroupBytes);
+      AskAhead(rows[r].group, Codes::kAskedBytes);
       scales[r] = hn::Mul(rows[r].Scales(), Load(Codes::XScales(x, c)));
       if constexpr (Codes::kMins) {
         acc[r] =

@@ -10,7 +10,6 @@
 #include <cstddef>
 
 #include "ops/cpu/int8_codes-inl.h"
-#include "ops/cpu/scratch.h"
 #include "tensor/iq2_xxs.h"
 #include "tensor/super_blocks.h"
 
@@ -18,16 +17,11 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
-// What all targets share. The first vector of a step has entries 0 and 1 of
-// each part, the second 2 and 3; codes have 64 added.
-struct Iq2xxsShape : PlainParts {
+// What all targets share: codes have 64 added.
+struct Iq2xxsBase : PlainParts {
   static constexpr size_t kGroup = kSuperBlock;
-  static constexpr size_t kVectors = 2;
-  static constexpr size_t kSpan = 2 * kStep;
   static constexpr int kOffsetBits = 6;
-  static constexpr size_t PartOf(size_t i, size_t lane) {
-    return i * (kSpan / 32) + lane / 4;
-  }
+  static constexpr size_t kAskedBytes = sizeof(Iq2xxsBlock);
   // Of parts with the 4-bit scales `fours`.
   static HWY_INLINE VF ScalesOf(V8F fours, const uint8_t* d) {
     return Widen(hn::Mul(hn::Add(fours, hn::Set(k8F, 0.5f)),
@@ -63,81 +57,93 @@ HWY_INLINE __m512i GridCodes(__m512i entries) {
   return _mm512_mask_mov_epi16(low, upper, high);
 }
 
-// A part is 64 bits: 4 entries, then 4 sign indices of 7 bits and the scale.
-//
-// The signs of the whole row are unpacked first: masks are loaded eight bytes
-// at a time, which waits for long when a vector has just been stored there.
+// The eight signs of each index of seven, of which the last makes the number of
+// negative ones even.
+struct SignTable {
+  constexpr SignTable() : bytes() {
+    for (uint32_t i = 0; i < 128; ++i) bytes[i] = Iq2xxsSigns(i);
+  }
+  alignas(64) uint8_t bytes[128];
+};
+inline constexpr SignTable kSigns;
+
+// A part is a 64-bit lane throughout: 4 entries, then 4 sign indices of 7 bits
+// and the scale. The vector v of a block has entry v of each part.
+struct Iq2xxsShape : Iq2xxsBase {
+  static constexpr size_t kVectors = 4;
+  static constexpr size_t kSpan = kGroup;
+  static constexpr size_t kPiece = 8;
+  static constexpr size_t PartOf(size_t, size_t lane) { return lane / 2; }
+};
+
 struct Iq2xxsCodes : Iq2xxsShape {
   using Shape = Iq2xxsShape;
-  static constexpr size_t kGroupBytes = sizeof(Iq2xxsBlock);
 
-  struct Signs {  // of a block; a bit a value, 64 for each vector of codes
-    alignas(32) uint64_t negative[4];
-  };
-
-  Iq2xxsCodes(const Matrix& weight, size_t row, size_t slot)
-      : blocks(RowBytes(weight, row)) {
-    struct Unpacked;
-    const size_t count = weight.cols / kSuperBlock;
-    Signs* const unpacked =
-        ThreadScratch<Unpacked, Signs>(kInt8Rows * count) + slot * count;
-    for (size_t b = 0; b < count; ++b) {
-      UnpackSigns(Parts(blocks + b * sizeof(Iq2xxsBlock)), unpacked + b);
-    }
-    signs = unpacked;
+  Iq2xxsCodes(const Matrix& weight, size_t row)
+      : blocks(RowBytes(weight, row)), last(weight.cols / kSuperBlock - 1) {
+    for (size_t b = 0; b < kAhead; ++b) UnpackSigns(b);
   }
   HWY_INLINE void Begin(size_t c, size_t) {
-    group = blocks + c / kSuperBlock * sizeof(Iq2xxsBlock);
-    here = signs + c / kSuperBlock;
-    grid = GridCodes(_mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(Parts(group))));
+    block = c / kSuperBlock;
+    UnpackSigns(block + kAhead);
+    group = blocks + block * sizeof(Iq2xxsBlock);
+    // Of each entry the 16-bit lane that begins with it: the look-up ignores
+    // what lies above.
+    grid = GridCodes(_mm512_multishift_epi64_epi8(
+        _mm512_set1_epi64(0x2018181010080800), Parts(group)));
   }
   HWY_INLINE VF Scales() const {
     const V8F fours{_mm256_cvtepi32_ps(
         _mm512_cvtepi64_epi32(_mm512_srli_epi64(Parts(group), 60)))};
     return ScalesOf(fours, group);
   }
-  static HWY_INLINE __m512i Parts(const uint8_t* block) {
-    return _mm512_loadu_si512(block + offsetof(Iq2xxsBlock, parts));
-  }
-  static HWY_INLINE void UnpackSigns(__m512i parts, Signs* out) {
-    // The bytes of each vector's entries, two of 4 parts.
-    alignas(64) static constexpr uint8_t kPlaces[64] = {
-        0,  1,  8,  9,  16, 17, 24, 25, 2,  3,  10, 11, 18, 19, 26, 27,
-        32, 33, 40, 41, 48, 49, 56, 57, 34, 35, 42, 43, 50, 51, 58, 59};
-    const __m512i seven = _mm512_and_si512(
-        _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x352e2720), parts),
-        _mm512_set1_epi8(0x7f));
-    // The eighth sign makes their number even.
-    const __m512i parity =
-        _mm512_and_si512(_mm512_slli_epi16(_mm512_popcnt_epi8(seven), 7),
-                         _mm512_set1_epi8(static_cast<char>(0x80)));
-    const __m512i placed = _mm512_permutexvar_epi8(
-        _mm512_load_si512(kPlaces), _mm512_or_si512(seven, parity));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(out->negative),
-                       _mm512_castsi512_si256(placed));
-  }
   template <bool kWhole>
-  HWY_INLINE void Step(size_t i, size_t, VU8 (&out)[2]) const {
-    // Entries go to 64-bit lanes, where each digit is shifted to a byte.
-    const __m512i first = _mm512_set_epi64(13, 12, 9, 8, 5, 4, 1, 0);
-#pragma GCC unroll 2
-    for (size_t v = 0; v < 2; ++v) {
-      const __m512i places = _mm512_add_epi64(
-          first, _mm512_set1_epi64(static_cast<int64_t>(16 * i + 2 * v)));
-      const __m512i digits =
-          _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x0e0c0a0806040200),
-                                       _mm512_permutexvar_epi16(places, grid));
+  HWY_INLINE void Step(size_t, size_t, VU8 (&out)[4]) const {
+    const uint64_t* const signs = negative[block % kSlots];
+#pragma GCC unroll 4
+    for (size_t v = 0; v < 4; ++v) {
+      // Each digit of an entry is shifted to a byte.
+      const __m512i digits = _mm512_multishift_epi64_epi8(
+          _mm512_set1_epi64(0x0e0c0a0806040200 +
+                            static_cast<int64_t>(v) * 0x1010101010101010),
+          grid);
       const __m512i codes =
           _mm512_permutexvar_epi8(digits, _mm512_load_si512(kDigits.bytes));
       out[v] = VU8{_mm512_mask_sub_epi8(
-          codes, here->negative[2 * i + v],
-          _mm512_set1_epi8(static_cast<char>(128)), codes)};
+          codes, signs[v], _mm512_set1_epi8(static_cast<char>(128)), codes)};
     }
   }
+
+  static HWY_INLINE __m512i Parts(const uint8_t* from) {
+    return _mm512_loadu_si512(from + offsetof(Iq2xxsBlock, parts));
+  }
+  // Some blocks before they are needed: a mask that is loaded where a vector
+  // has just been stored waits for long. Behind a row's end its last again.
+  HWY_INLINE void UnpackSigns(size_t at) {
+    // Byte v of each part goes to the vector v.
+    alignas(64) static constexpr uint8_t kPlaces[64] = {
+        0, 8,  16, 24, 32, 40, 48, 56, 1, 9,  17, 25, 33, 41, 49, 57,
+        2, 10, 18, 26, 34, 42, 50, 58, 3, 11, 19, 27, 35, 43, 51, 59};
+    const __m512i parts =
+        Parts(blocks + HWY_MIN(at, last) * sizeof(Iq2xxsBlock));
+    const __m512i indices =
+        _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x352e2720), parts);
+    const __m512i signs =
+        _mm512_permutex2var_epi8(_mm512_load_si512(kSigns.bytes), indices,
+                                 _mm512_load_si512(kSigns.bytes + 64));
+    const __m512i placed =
+        _mm512_permutexvar_epi8(_mm512_load_si512(kPlaces), signs);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(negative[at % kSlots]),
+                       _mm512_castsi512_si256(placed));
+  }
+  static constexpr size_t kAhead = 3;  // blocks
+  static constexpr size_t kSlots = 4;
   const uint8_t* blocks;
+  size_t last;  // block of a row
+  size_t block = 0;
   const uint8_t* group = nullptr;
-  const Signs* signs = nullptr;
-  const Signs* here = nullptr;
+  // Of a block; a bit a value, 64 for each vector of codes.
+  alignas(32) uint64_t negative[kSlots][4];
   __m512i grid = _mm512_setzero_si512();
 };
 
@@ -156,13 +162,22 @@ struct GridTable {
 };
 inline constexpr GridTable kGridPlus64;
 
+// The first vector of a step has entries 0 and 1 of each part, the second 2 and
+// 3.
+struct Iq2xxsShape : Iq2xxsBase {
+  static constexpr size_t kVectors = 2;
+  static constexpr size_t kSpan = 2 * kStep;
+  static constexpr size_t PartOf(size_t i, size_t lane) {
+    return i * (kSpan / 32) + lane / 4;
+  }
+};
+
 struct Iq2xxsCodes : Iq2xxsShape {
   using Shape = Iq2xxsShape;
-  static constexpr size_t kGroupBytes = sizeof(Iq2xxsBlock);
 
   static constexpr size_t kParts = kSpan / 32;  // of a step
 
-  Iq2xxsCodes(const Matrix& weight, size_t row, size_t)
+  Iq2xxsCodes(const Matrix& weight, size_t row)
       : blocks(RowBytes(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t) {
     group = blocks + c / kSuperBlock * sizeof(Iq2xxsBlock);

@@ -18,17 +18,23 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
-// Up to 4 rows of W; missing ones repeat the last, so that kernels need no case
-// for them.
+// Up to 4 rows of W, `step` apart; missing ones repeat the last, so that
+// kernels need no case for them.
 struct Int8Group {
   Int8Group(size_t begin, size_t end)
       : first(begin), count(std::min(kInt8Rows, end - begin)) {}
-  size_t row(size_t r) const { return first + std::min(r, count - 1); }
+  static Int8Group Apart(size_t first, size_t step) {
+    Int8Group group(first, first + kInt8Rows);
+    group.step = step;
+    return group;
+  }
+  size_t row(size_t r) const { return first + std::min(r, count - 1) * step; }
   void StoreSums(const float* sums, float* y) const {
-    std::memcpy(y + first, sums, count * sizeof(float));
+    for (size_t r = 0; r < count; ++r) y[first + r * step] = sums[r];
   }
   size_t first;
   size_t count;
+  size_t step = 1;
 };
 
 // One row of a panel: codes and scales that a class of codes left there, to be
@@ -36,7 +42,7 @@ struct Int8Group {
 template <class Codes>
 struct PanelRow : Codes::Shape {
   using Shape = typename Codes::Shape;
-  static constexpr size_t kGroupBytes = 0;  // nothing to ask memory for
+  static constexpr size_t kAskedBytes = 0;  // lies in a cache
 
   // The bytes and floats of a row of `cols` values.
   static size_t CodeBytes(size_t cols) {
@@ -104,7 +110,7 @@ struct Int8PanelRows {
   }
   void Fill(const Matrix& weight, const Int8Group& group) {
     for (size_t r = 0; r < kInt8Rows; ++r) {
-      rows[r].Fill(Codes(weight, group.row(r), r), cols);
+      rows[r].Fill(Codes(weight, group.row(r)), cols);
     }
   }
   size_t cols;

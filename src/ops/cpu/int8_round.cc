@@ -52,21 +52,22 @@ HWY_INLINE float RoundBlock(const float* HWY_RESTRICT x,
 
 constexpr size_t kBytes = 4 * kLanes;  // of a vector of codes
 
-// Where kernels want the codes of a block of 32, as two pieces of 16: a vector
+// Where kernels want the codes of a block of 32, as pieces of 16 or 8: a vector
 // of weights comes out of one operation, and its lanes should belong to few
 // parts. In order, unless said otherwise.
 struct Order {
   size_t span = kInt8Block;  // values that are put in order together
   size_t vectors = 1;        // of codes that a lane takes in a step
+  size_t piece = 16;         // values
   bool pairs = false;        // pieces are even and odd values, not halves
   bool sums = false;         // kernels need Int8Row::sums and half_sums
   size_t block_stride = 0;   // between pieces of neighbouring blocks ...
   size_t blocks = 1;         // ... of so many, after which comes ...
   size_t next_stride = 0;    // ... the next such row of blocks
   size_t piece_stride = 16;  // between the pieces of a block
-  size_t Place(size_t block, size_t piece) const {
+  size_t Place(size_t block, size_t number) const {
     return block % blocks * block_stride + block / blocks * next_stride +
-           piece * piece_stride;
+           number * piece_stride;
   }
 };
 
@@ -76,10 +77,20 @@ Order OrderOf(WeightFormat format) {
 #if ECPHORY_INT8_VECTORS
   constexpr bool kWide = kBytes == 64;
   switch (format) {
+#if HWY_TARGET == HWY_AVX3_DL
+    case WeightFormat::kIQ2_XXS:  // a vector of each quarter
+      order.span = 256;
+      order.vectors = 4;
+      order.piece = 8;
+      order.next_stride = 8;
+      order.piece_stride = kBytes;
+      break;
+#else
+    case WeightFormat::kIQ2_XXS:
+#endif
     case WeightFormat::kFp4Row32:
-    case WeightFormat::kMXFP4:
-    case WeightFormat::kIQ2_XXS:  // a vector of first pieces, one of second
-                                  // ones
+    case WeightFormat::kMXFP4:  // a vector of first pieces, one of second
+                                // ones
       order.span = 2 * kBytes;
       order.vectors = 2;
       order.pairs = format == WeightFormat::kFp4Row32;
@@ -116,8 +127,10 @@ void StoreCodes(const Order& order, const int8_t* codes, size_t block,
     }
     codes = split;
   }
-  std::memcpy(span + order.Place(block, 0), codes, 16);
-  std::memcpy(span + order.Place(block, 1), codes + 16, 16);
+  for (size_t i = 0; i < kInt8Block; i += 8) {
+    const size_t place = order.Place(block, i / order.piece) + i % order.piece;
+    std::memcpy(span + place, codes + i, 8);
+  }
 }
 
 void StoreSums(const Int8Row& row, size_t c, float scale, const int8_t* codes) {

@@ -64,10 +64,8 @@ struct Q4KShape : PlainParts {
 
 struct Q4KCodes : Q4KShape {
   using Shape = Q4KShape;
-  static constexpr size_t kGroupBytes = sizeof(Q4KBlock);
 
-  Q4KCodes(const Matrix& weight, size_t row, size_t)
-      : blocks(RowBytes(weight, row)) {}
+  Q4KCodes(const Matrix& weight, size_t row) : blocks(RowBytes(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t) {
     block = blocks + c / kSuperBlock * sizeof(Q4KBlock);
     group = block + offsetof(Q4KBlock, codes);
@@ -96,6 +94,7 @@ struct Q2KShape {
   static constexpr bool kMins = true;
   static constexpr size_t kPart = 16;
   static constexpr size_t kGroup = kLanes * kPart;  // a block, or half of one
+  static constexpr size_t kAskedBytes = kGroup * sizeof(Q2KBlock) / kSuperBlock;
   static constexpr size_t kVectors = 1;
   static constexpr size_t kSpan = kStep;
   static constexpr int kOffsetBits = 0;
@@ -114,10 +113,8 @@ struct Q2KShape {
 struct Q2KCodes : Q2KShape {
   using Shape = Q2KShape;
   using DParts = hn::Rebind<uint8_t, DF>;
-  static constexpr size_t kGroupBytes = kGroup * sizeof(Q2KBlock) / kSuperBlock;
 
-  Q2KCodes(const Matrix& weight, size_t row, size_t)
-      : blocks(RowBytes(weight, row)) {}
+  Q2KCodes(const Matrix& weight, size_t row) : blocks(RowBytes(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t) {
     block = blocks + c / kSuperBlock * sizeof(Q2KBlock);
     const size_t half = c % kSuperBlock / 128;

@@ -31,7 +31,13 @@ constexpr size_t kTileRows = kLanes;
 constexpr size_t kMaxTileTokens = 12;  // 24 sums in 32 registers
 // Tokens whose inputs are packed at once, 2 MB at 5,120 values.
 constexpr size_t kInt8TileBlock = 264;
-constexpr size_t kPiece = 16;  // codes that orders leave together
+
+// Codes that a kernel's order leaves together.
+template <class Shape>
+constexpr size_t PieceSize() {
+  if constexpr (requires { Shape::kPiece; }) return Shape::kPiece;
+  return 16;
+}
 
 template <class Shape>
 constexpr size_t PartSize() {
@@ -39,9 +45,10 @@ constexpr size_t PartSize() {
   return kInt8Block;
 }
 
-// Where in a group a kernel's order puts the values 16 i ... 16 i + 15.
+// Where in a group a kernel's order puts the values from kPiece * i on.
 template <class Shape>
 struct PiecePlaces {
+  static constexpr size_t kPiece = PieceSize<Shape>();
   static constexpr size_t kPieces = Shape::kGroup / kPiece;
   constexpr PiecePlaces() : places() {
     constexpr size_t kPerPart = PartSize<Shape>() / kPiece;
@@ -49,7 +56,9 @@ struct PiecePlaces {
     for (size_t at = 0; at < Shape::kGroup; at += 4) {
       const size_t part = Shape::PartOf(at / Shape::kSpan, at % kStep / 4);
       const size_t quad = quads[part]++;
-      if (quad % 4 == 0) places[part * kPerPart + quad / 4] = at;
+      if (quad % (kPiece / 4) == 0) {
+        places[part * kPerPart + quad * 4 / kPiece] = at;
+      }
     }
   }
   size_t places[kPieces];
@@ -84,10 +93,14 @@ void PackTile(uint8_t* const* x8, size_t first, size_t tokens, size_t padded,
     for (size_t c = 0; c < cols; c += kInt8Block) {
       const size_t in_group = c % Shape::kGroup;
       const int8_t* const codes = x.codes + (c - in_group);
+      constexpr size_t kPiece = PieceSize<Shape>();
       const size_t* const places =
           kPiecePlaces<Shape>.places + in_group / kPiece;
-      std::memcpy(block + t * kInt8Block, codes + places[0], kPiece);
-      std::memcpy(block + t * kInt8Block + kPiece, codes + places[1], kPiece);
+#pragma GCC unroll 4
+      for (size_t i = 0; i < kInt8Block / kPiece; ++i) {
+        std::memcpy(block + t * kInt8Block + i * kPiece, codes + places[i],
+                    kPiece);
+      }
       uint8_t* const numbers = block + padded * kInt8Block;
       std::memcpy(numbers + 4 * t, x.scales + c / kInt8Block, 4);
       const int32_t offset =
@@ -105,14 +118,18 @@ void PackTile(uint8_t* const* x8, size_t first, size_t tokens, size_t padded,
   }
 }
 
-// Four rows' 16 codes at a time, so that fours of codes come side by side.
+// Four rows' 16 codes at a time, eight at `first` and eight at `second`, so
+// that fours of codes come side by side.
 template <class Row>
-HWY_INLINE void StorePieces(const Row (&rows)[kInt8Rows], size_t at,
-                            uint8_t* out) {
+HWY_INLINE void StorePieces(const Row (&rows)[kInt8Rows], size_t first,
+                            size_t second, uint8_t* out) {
   __m128 pieces[kInt8Rows];
   for (size_t r = 0; r < kInt8Rows; ++r) {
-    pieces[r] =
-        _mm_loadu_ps(reinterpret_cast<const float*>(rows[r].codes + at));
+    uint64_t eights[2];
+    std::memcpy(&eights[0], rows[r].codes + first, 8);
+    std::memcpy(&eights[1], rows[r].codes + second, 8);
+    pieces[r] = _mm_castsi128_ps(_mm_set_epi64x(
+        static_cast<int64_t>(eights[1]), static_cast<int64_t>(eights[0])));
   }
   _MM_TRANSPOSE4_PS(pieces[0], pieces[1], pieces[2], pieces[3]);
   for (size_t quad = 0; quad < 4; ++quad) {
@@ -128,12 +145,16 @@ void PackRows(PanelRow<Codes> (&rows)[kInt8Rows], size_t lane, size_t cols,
   using Shape = typename Codes::Shape;
   using Layout = TileLayout<Shape>;
   constexpr size_t kPart = PartSize<Shape>();
+  constexpr size_t kPiece = PieceSize<Shape>();
   for (size_t c = 0; c < cols; c += kInt8Block, out += Layout::kRowBytes) {
     const size_t in_group = c % Shape::kGroup;
-    for (size_t h = 0; h < 2; ++h) {
-      const size_t place = kPiecePlaces<Shape>.places[in_group / kPiece + h];
-      StorePieces(rows, c - in_group + place,
-                  out + (h * kPiece * kTileRows + 4 * lane));
+    for (size_t h = 0; h < kInt8Block; h += 16) {
+      const auto place = [&](size_t i) {
+        return c - in_group +
+               kPiecePlaces<Shape>.places[(in_group + i) / kPiece] + i % kPiece;
+      };
+      StorePieces(rows, place(h), place(h + 8),
+                  out + (h * kTileRows + 4 * lane));
     }
     float* const floats =
         reinterpret_cast<float*>(out + kTileRows * kInt8Block) + lane;

@@ -60,40 +60,30 @@ struct ProductSink {
   RowSum<D>& sum;
 };
 
-HWY_INLINE void PrefetchToL2(const uint8_t* p) {
-#if HWY_ARCH_X86
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
-#else
-  hwy::Prefetch(p);
-#endif
-}
-
-// Asks for the bytes that four rows, and then the next four, come to in kAhead
-// bytes. Processors do so themselves, but not past the end of a page, and of
-// four rows with hardly a page each they never get going. Into the second-level
-// cache: what is asked for in the first one waits for one of its few misses.
+// Asks for the bytes that four rows `step` apart, and then the rows behind
+// them, come to a little later. The processor looks ahead in each of the four
+// runs as well, but not far enough where decoding takes most of the time. Fast
+// formats ask earlier, and into the second-level cache: what is asked for in
+// the first one waits for one of its few misses.
 template <class Decoder>
 class RowPrefetch {
  public:
-  RowPrefetch(const Matrix& weight, size_t row)
-      : row_bytes_(weight.row_bytes()),
-        next_(RowData(weight, row)),
-        end_(next_ + row_bytes_) {
-    next_ += kAhead;
-    while (next_ >= end_) NextRows();
+  RowPrefetch(const Matrix& weight, size_t row, size_t step)
+      : stride_(step * weight.row_bytes()),
+        next_(RowData(weight, row) + kAhead) {
     if constexpr (kScaleColumns != 0) {
-      PrefetchScales(weight.scales, weight.first_row + row + kRowsAtOnce,
-                     weight.cols / kScaleColumns);
+      const size_t row_scales = weight.cols / kScaleColumns;
+      PrefetchScales(weight.scales + (weight.first_row + row + 1) * row_scales,
+                     step * row_scales, row_scales);
     }
   }
   HWY_INLINE void Step(size_t block) {
     if (block % kBlocksPerLine != 0) return;
-    if (next_ >= end_) NextRows();
 #pragma GCC unroll 4
     for (size_t r = 0; r < kRowsAtOnce; ++r) {
 #pragma GCC unroll 4
       for (size_t i = 0; i < Decoder::kBlockBytes; i += kLine) {
-        PrefetchToL2(next_ + r * row_bytes_ + i);
+        Ask(next_ + r * stride_ + i);
       }
     }
     next_ += kBlocksPerLine * Decoder::kBlockBytes;
@@ -107,25 +97,31 @@ class RowPrefetch {
       return size_t{0};
     }
   }();
-  HWY_INLINE void NextRows() {
-    next_ += (kRowsAtOnce - 1) * row_bytes_;
-    end_ += kRowsAtOnce * row_bytes_;
-  }
-  // Of the next four rows.
-  static HWY_INLINE void PrefetchScales(const uint8_t* scales, size_t row,
+  // Of the rows behind these four.
+  static HWY_INLINE void PrefetchScales(const uint8_t* scales, size_t stride,
                                         size_t row_scales) {
-    const uint8_t* const p = scales + row * row_scales;
-    for (size_t i = 0; i < kRowsAtOnce * row_scales; i += kLine) {
-      PrefetchToL2(p + i);
+    for (size_t r = 0; r < kRowsAtOnce; ++r) {
+      for (size_t i = 0; i < row_scales; i += kLine) {
+        Ask(scales + r * stride + i);
+      }
     }
   }
+  static HWY_INLINE void Ask(const uint8_t* p) {
+#if HWY_ARCH_X86
+    constexpr auto kHint = kFast ? _MM_HINT_T1 : _MM_HINT_T0;
+    _mm_prefetch(reinterpret_cast<const char*>(p), kHint);
+#else
+    hwy::Prefetch(p);
+#endif
+  }
   static constexpr size_t kLine = 64;
-  static constexpr size_t kAhead = 4096;
+  static constexpr bool kFast =
+      Decoder::kBlockBytes == sizeof(float) * Decoder::kBlock;
+  static constexpr size_t kAhead = kFast ? 2048 : 512;
   static constexpr size_t kBlocksPerLine =
       std::max<size_t>(1, kLine / Decoder::kBlockBytes);
-  size_t row_bytes_;
+  size_t stride_;
   const uint8_t* next_;
-  const uint8_t* end_;
 };
 
 template <class D>
@@ -154,10 +150,10 @@ HWY_INLINE void AddSteps(Decoder& rows, size_t block,
 // Both return false when a row was not decoded exactly: then `sums` are not to
 // be used.
 template <class Decoder>
-HWY_INLINE bool DotFourRows(const Matrix& weight, size_t row,
+HWY_INLINE bool DotFourRows(const Matrix& weight, size_t row, size_t step,
                             const float* HWY_RESTRICT x, float* sums) {
-  Decoder rows(weight, row);
-  RowPrefetch<Decoder> prefetch(weight, row);
+  Decoder rows(weight, row, step);
+  RowPrefetch<Decoder> prefetch(weight, row, step);
   FourSums<typename Decoder::Lanes> four;
   const size_t blocks = weight.cols / Decoder::kBlock;
   for (size_t b = 0; b < blocks; ++b, x += Decoder::kBlock) {
@@ -187,27 +183,28 @@ HWY_INLINE bool DotOneRow(const Matrix& weight, size_t row,
 }
 
 // y[row] = weight[row] . x, x in the decoder's lane order, for rows that are
-// whole blocks. Four rows at a time from a multiple of 4 stored rows on, others
-// one by one; inexact(row, count) is called for rows that are left to the plain
-// codec.
+// whole blocks. Four rows at a time, a quarter of all rows apart: the processor
+// sees four long runs of bytes and reads ahead in each, where neighbouring rows
+// would be four short ones that begin anew all the time. The bits are the same.
+// Rows that are left over come one by one; inexact(row, count) is called for
+// rows that are left to the plain codec.
 template <class Decoder, class Inexact>
 HWY_INLINE void MatvecRows(const Matrix& weight, const float* HWY_RESTRICT x,
                            float* HWY_RESTRICT y, size_t begin, size_t end,
                            const Inexact& inexact) {
-  for (size_t row = begin; row < end;) {
-    float sums[kRowsAtOnce];
-    if ((weight.first_row + row) % kRowsAtOnce == 0 &&
-        end - row >= kRowsAtOnce) {
-      const bool exact = DotFourRows<Decoder>(weight, row, x, sums);
-      std::memcpy(y + row, sums, sizeof(sums));
-      if (!exact) inexact(row, kRowsAtOnce);
-      row += kRowsAtOnce;
-    } else {
-      const bool exact = DotOneRow<Decoder>(weight, row, x, sums);
-      y[row] = sums[0];
-      if (!exact) inexact(row, size_t{1});
-      ++row;
+  const size_t quarter = (end - begin) / kRowsAtOnce;
+  float sums[kRowsAtOnce];
+  for (size_t row = begin; row < begin + quarter; ++row) {
+    const bool exact = DotFourRows<Decoder>(weight, row, quarter, x, sums);
+    for (size_t r = 0; r < kRowsAtOnce; ++r) {
+      y[row + r * quarter] = sums[r];
+      if (!exact) inexact(row + r * quarter, size_t{1});
     }
+  }
+  for (size_t row = begin + kRowsAtOnce * quarter; row < end; ++row) {
+    const bool exact = DotOneRow<Decoder>(weight, row, x, sums);
+    y[row] = sums[0];
+    if (!exact) inexact(row, size_t{1});
   }
 }
 

@@ -78,14 +78,63 @@ HWY_INLINE void ScaleInput(const float* HWY_RESTRICT x,
   }
 }
 
+HWY_INLINE void PrefetchToL2(const uint8_t* p) {
+#if HWY_ARCH_X86
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+#else
+  hwy::Prefetch(p);
+#endif
+}
+
+// Asks for the bytes that four rows, and then the next four, come to in kAhead
+// bytes: rows of one tile are neighbours, unlike those of MatvecRows().
+// Processors do so themselves, but not past the end of a page, and of four rows
+// with hardly a page each they never get going. Into the second-level cache:
+// what is asked for in the first one waits for one of its few misses.
+class TilePrefetch {
+ public:
+  TilePrefetch(const Matrix& weight, size_t row)
+      : row_bytes_(weight.row_bytes()),
+        next_(RowData(weight, row)),
+        end_(next_ + row_bytes_) {
+    next_ += kAhead;
+    while (next_ >= end_) NextRows();
+  }
+  HWY_INLINE void Step(size_t block) {
+    if (block % kBlocksPerLine != 0) return;
+    if (next_ >= end_) NextRows();
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kRowsAtOnce; ++r) {
+#pragma GCC unroll 4
+      for (size_t i = 0; i < E4M3Rows::kBlockBytes; i += kLine) {
+        PrefetchToL2(next_ + r * row_bytes_ + i);
+      }
+    }
+    next_ += kBlocksPerLine * E4M3Rows::kBlockBytes;
+  }
+
+ private:
+  HWY_INLINE void NextRows() {
+    next_ += (kRowsAtOnce - 1) * row_bytes_;
+    end_ += kRowsAtOnce * row_bytes_;
+  }
+  static constexpr size_t kLine = 64;
+  static constexpr size_t kAhead = 4096;
+  static constexpr size_t kBlocksPerLine =
+      std::max<size_t>(1, kLine / E4M3Rows::kBlockBytes);
+  size_t row_bytes_;
+  const uint8_t* next_;
+  const uint8_t* end_;
+};
+
 // sums[r] = row r . x, of kRows rows.
 template <size_t kRows>
 HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row,
                             const float* HWY_RESTRICT x, float* sums) {
-  const RowBytes rows(weight, row);
+  const RowBytes rows(weight, row, 1);
   const E4M3Rows codes;
   E4M3Check check;
-  RowPrefetch<E4M3Rows> prefetch(weight, row);
+  TilePrefetch prefetch(weight, row);
   RowSum<DF> sum0, sum1, sum2, sum3;
   size_t c = 0;
   const auto step = [&](auto values) HWY_ATTR {

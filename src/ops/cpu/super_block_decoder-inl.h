@@ -88,7 +88,8 @@ class WeightDecoder<WeightFormat::kQ4_K> {
   static constexpr size_t kBlockBytes = sizeof(Q4KBlock);
   static constexpr size_t kSteps = 4;  // of 32 bytes, two parts
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  WeightDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t block) {
     const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
@@ -163,7 +164,8 @@ class WeightDecoder<WeightFormat::kQ2_K> {
   // Of four vectors: the codes of one shift in as many bytes as a vector has.
   static constexpr size_t kSteps = kBlock / (4 * kLanes);
   static constexpr LaneOrder kOrder = LaneOrder::kPartBlocks;
-  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {
+  WeightDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step) {
     for (size_t l = 0; l < kLanes; ++l) {
       place_[l] = static_cast<int32_t>(l / 8 * 8 + l % 4 * 2 + l / 4 % 2);
     }
@@ -237,7 +239,8 @@ class WeightDecoder<WeightFormat::kQ2_K> {
   static constexpr size_t kBlockBytes = sizeof(Q2KBlock);
   static constexpr size_t kSteps = 8;  // of two parts
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  WeightDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
   template <size_t kStep, size_t kRow = 0, class Sink>
@@ -273,7 +276,8 @@ class WeightDecoder<WeightFormat::kIQ2_XXS> {
   static constexpr size_t kBlockBytes = sizeof(Iq2xxsBlock);
   static constexpr size_t kSteps = 8;  // parts
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  WeightDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t block) {
     d_[kRow] = DecodeOneF16(rows_.At<kRow>(block * kBlockBytes));

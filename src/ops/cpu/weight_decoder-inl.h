@@ -2,13 +2,14 @@
 // registers and for kernels that unpack panels; compiled once per Highway
 // target.
 //
-// A WeightDecoder<format> hands out up to kRowsAtOnce rows block by block:
+// A WeightDecoder<format> hands out up to kRowsAtOnce rows, `step` apart, block
+// by block:
 //   static constexpr size_t kBlock;        values, a multiple of kLanes
 //   static constexpr size_t kBlockBytes;   stored in a row, scales apart not
 //   static constexpr LaneOrder kOrder;     how a block lies in its vectors
-//   WeightDecoder(const Matrix&, size_t row);
+//   WeightDecoder(const Matrix&, size_t row, size_t step = 1);
 //   template <size_t kRow = 0, class Sink>
-//   void Block(size_t block, const Sink& sink);    of row `row` + kRow
+//   void Block(size_t block, const Sink& sink);    of row `row` + kRow * step
 //   bool exact() const;
 // Block calls sink(i, w) for i = 0, kLanes, 2 kLanes, ... < kBlock in turn,
 // with w the values at the places i, i + 1, ... of the block in kOrder, each
@@ -17,8 +18,7 @@
 // if there was one, and the rows must be taken from DequantizeRow instead.
 //
 // Rows must be whole blocks (WholeBlocks); a format that has others is
-// kNatural. The rows of one decoder must not straddle a multiple of 32 stored
-// rows, at which the tiles of kFp8Tile32 end (RowGroup sees to it).
+// kNatural. The rows of a decoder of kFp8Tile32 are of one tile.
 #if defined(ECPHORY_OPS_CPU_WEIGHT_DECODER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ECPHORY_OPS_CPU_WEIGHT_DECODER_INL_H_
 #undef ECPHORY_OPS_CPU_WEIGHT_DECODER_INL_H_
@@ -145,14 +145,14 @@ HWY_INLINE const uint8_t* RowData(const Matrix& weight, size_t row) {
 
 constexpr size_t kRowsAtOnce = 4;
 
-// Consecutive rows of bytes: one pointer and a stride, because the kernels run
-// out of registers before anything else.
+// Rows of bytes at equal distances: one pointer and a stride, because the
+// kernels run out of registers before anything else.
 class RowBytes {
  public:
   RowBytes(const uint8_t* first, size_t stride)
       : first_(first), stride_(stride) {}
-  RowBytes(const Matrix& weight, size_t row)
-      : RowBytes(RowData(weight, row), weight.row_bytes()) {}
+  RowBytes(const Matrix& weight, size_t row, size_t step)
+      : RowBytes(RowData(weight, row), step * weight.row_bytes()) {}
   template <size_t kRow>
   HWY_INLINE const uint8_t* At(size_t offset) const {
     return first_ + kRow * stride_ + offset;
@@ -172,7 +172,8 @@ class PlainDecoder {
   static constexpr size_t kBlockBytes = kBlock * Codec::kBytes;
   static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  PlainDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  PlainDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
   template <size_t kStep, size_t kRow = 0, class Sink>
@@ -226,7 +227,8 @@ class WeightDecoder<WeightFormat::kQ8_0> {
   static constexpr size_t kBlockBytes = 34;
   static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  WeightDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
   template <size_t kStep, size_t kRow = 0, class Sink>
@@ -255,8 +257,8 @@ class WeightDecoder<WeightFormat::kFp8Tile32> {
   static constexpr size_t kBlockBytes = 32;
   static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder = LaneOrder::kNatural;
-  WeightDecoder(const Matrix& weight, size_t row)
-      : rows_(weight, row),
+  WeightDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step),
         scales_(weight.scales +
                 (weight.first_row + row) / 32 * (weight.cols / 32)),
         e8m0_(GetCodeTables().e8m0_of_e4m3.data()) {}
@@ -296,7 +298,8 @@ class WeightDecoder<WeightFormat::kMXFP4> {
   static constexpr size_t kBlockBytes = 17;
   static constexpr size_t kSteps = 1;
   static constexpr LaneOrder kOrder = kMxfp4Order;
-  WeightDecoder(const Matrix& weight, size_t row) : rows_(weight, row) {}
+  WeightDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
   template <size_t kStep, size_t kRow = 0, class Sink>
@@ -322,10 +325,10 @@ class WeightDecoder<WeightFormat::kFp4Row32> {
   static constexpr LaneOrder kOrder = kFp4Order;
   // Which the rows' bytes do not hold.
   static constexpr size_t kScaleColumns = 32;
-  WeightDecoder(const Matrix& weight, size_t row)
-      : rows_(weight, row),
+  WeightDecoder(const Matrix& weight, size_t row, size_t step = 1)
+      : rows_(weight, row, step),
         scales_(weight.scales + (weight.first_row + row) * (weight.cols / 32),
-                weight.cols / 32) {}
+                step * (weight.cols / 32)) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t) {}
   template <size_t kStep, size_t kRow = 0, class Sink>
