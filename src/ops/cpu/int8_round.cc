@@ -5,48 +5,100 @@
 #define HWY_TARGET_INCLUDE "ops/cpu/int8_round.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.
+#include <bit>
 #include <cstring>
+#include <limits>
 
 #include "hwy/highway.h"
 #include "ops/cpu/int8_rows.h"
 #include "ops/cpu/int8_targets-inl.h"
 #include "ops/cpu/vector-inl.h"
+#if ECPHORY_INT8_VECTORS
+#include "ops/cpu/int8_dot-inl.h"
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
+struct RoundedBlock {
+  float scale;
+  int32_t halves[2];  // sums of the first and the last 16 codes as they lie
+};
+
 #if HWY_TARGET == HWY_SCALAR
-float RoundBlock(const float* x, int8_t* codes) {
-  return RoundToInt8(x, codes);
+template <bool kPairs>
+RoundedBlock RoundBlock(const float* x, int8_t* codes) {
+  int8_t natural[kInt8Block];
+  RoundedBlock block{RoundToInt8(x, natural), {0, 0}};
+  for (size_t i = 0; i < kInt8Block; ++i) {
+    codes[i] = kPairs ? natural[i % 16 * 2 + i / 16] : natural[i];
+    block.halves[i / 16] += codes[i];
+  }
+  return block;
 }
 #else
-// RoundToInt8() in lanes.
-HWY_INLINE float RoundBlock(const float* HWY_RESTRICT x,
-                            int8_t* HWY_RESTRICT codes) {
-  constexpr size_t kVectors = kInt8Block / kLanes;
-  const hn::Rebind<int8_t, DF> d8;
-  VF largest = hn::Zero(kF);
-  VF nan = hn::Zero(kF);  // x - x: 0, or NaN of what is not finite
+constexpr size_t kVectors = kInt8Block / kLanes;
+
+// A block's values; of kPairs the even ones, then the odd ones.
+template <bool kPairs>
+HWY_INLINE void LoadBlock(const float* HWY_RESTRICT x, VF (&values)[kVectors]) {
 #pragma GCC unroll 8
-  for (size_t v = 0; v < kVectors; ++v) {
-    const VF value = Load(x + v * kLanes);
-    largest = hn::Max(largest, hn::Abs(value));
-    nan = hn::Add(nan, hn::Sub(value, value));
+  for (size_t v = 0; v < kVectors; v += kPairs ? 2 : 1) {
+    if constexpr (kPairs) {
+      hn::LoadInterleaved2(kF, x + v * kLanes, values[v / 2],
+                           values[kVectors / 2 + v / 2]);
+    } else {
+      values[v] = Load(x + v * kLanes);
+    }
   }
-  const float finite = hn::GetLane(hn::SumOfLanes(kF, nan));
-  const float amax = hn::GetLane(hn::MaxOfLanes(kF, largest));
-  const bool usable = finite == 0 && amax >= kInt8MinMagnitude;
+}
+
+// The largest magnitude, of bits that compare as the values do: infinity and
+// NaN are larger than all others.
+HWY_INLINE float LargestOf(const VF (&values)[kVectors]) {
+  const hn::RebindToSigned<DF> d32;
+  auto largest = hn::Zero(d32);
+#pragma GCC unroll 8
+  for (const VF& value : values) {
+    largest = hn::Max(largest, hn::BitCast(d32, hn::Abs(value)));
+  }
+  return std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(d32, largest)));
+}
+
+// RoundToInt8() in lanes.
+template <bool kPairs>
+HWY_INLINE RoundedBlock RoundBlock(const float* HWY_RESTRICT x,
+                                   int8_t* HWY_RESTRICT codes) {
+  const hn::Rebind<int8_t, DF> d8;
+  const hn::RebindToSigned<DF> d32;
+  VF values[kVectors];
+  LoadBlock<kPairs>(x, values);
+  const float amax = LargestOf(values);
+  const bool usable =
+      amax >= kInt8MinMagnitude && amax <= std::numeric_limits<float>::max();
   const VF inverse = hn::Set(kF, usable ? 127 / amax : 0.0f);
+  hn::Vec<decltype(d32)> halves[2] = {hn::Zero(d32), hn::Zero(d32)};
 #pragma GCC unroll 8
   for (size_t v = 0; v < kVectors; ++v) {
     // 0 in place of NaN, which an infinity times 0 is.
-    const VF scaled = hn::Mul(Load(x + v * kLanes), inverse);
-    const VF clean = usable ? scaled : hn::Zero(kF);
-    hn::StoreU(hn::DemoteTo(d8, hn::NearestInt(clean)), d8, codes + v * kLanes);
+    const VF clean = usable ? hn::Mul(values[v], inverse) : hn::Zero(kF);
+    const auto integers = hn::NearestInt(clean);
+    auto& half = halves[v / (kVectors / 2)];
+    half = hn::Add(half, integers);
+    hn::StoreU(hn::DemoteTo(d8, integers), d8, codes + v * kLanes);
   }
-  return usable ? amax / 127 : finite;
+  RoundedBlock block;
+  block.scale = amax / 127;
+  if (!usable) {
+    block.scale =
+        amax < kInt8MinMagnitude ? 0 : std::numeric_limits<float>::quiet_NaN();
+  }
+  for (size_t h = 0; h < 2; ++h) {
+    block.halves[h] = hn::GetLane(hn::SumOfLanes(d32, halves[h]));
+  }
+  return block;
 }
 #endif
 
@@ -65,13 +117,13 @@ struct Order {
   size_t blocks = 1;         // ... of so many, after which comes ...
   size_t next_stride = 0;    // ... the next such row of blocks
   size_t piece_stride = 16;  // between the pieces of a block
-  size_t Place(size_t block, size_t number) const {
+  constexpr size_t Place(size_t block, size_t number) const {
     return block % blocks * block_stride + block / blocks * next_stride +
            number * piece_stride;
   }
 };
 
-Order OrderOf(WeightFormat format) {
+constexpr Order OrderOf(WeightFormat format) {
   Order order;
   order.sums = format == WeightFormat::kQ4_K || format == WeightFormat::kQ2_K;
 #if ECPHORY_INT8_VECTORS
@@ -117,59 +169,76 @@ Order OrderOf(WeightFormat format) {
   return order;
 }
 
-void StoreCodes(const Order& order, const int8_t* codes, size_t block,
-                int8_t* span) {
-  int8_t split[kInt8Block];
-  if (order.pairs) {
-    for (size_t i = 0; i < 16; ++i) {
-      split[i] = codes[2 * i];
-      split[16 + i] = codes[2 * i + 1];
-    }
-    codes = split;
-  }
+template <WeightFormat kFormat>
+HWY_INLINE void StoreCodes(const int8_t* codes, size_t block, int8_t* span) {
+  constexpr Order kOrder = OrderOf(kFormat);
+#pragma GCC unroll 4
   for (size_t i = 0; i < kInt8Block; i += 8) {
-    const size_t place = order.Place(block, i / order.piece) + i % order.piece;
+    const size_t place =
+        kOrder.Place(block, i / kOrder.piece) + i % kOrder.piece;
     std::memcpy(span + place, codes + i, 8);
   }
 }
 
-void StoreSums(const Int8Row& row, size_t c, float scale, const int8_t* codes) {
-  int halves[2] = {0, 0};
-  for (size_t i = 0; i < 16; ++i) {
-    halves[0] += codes[i];
-    halves[1] += codes[16 + i];
-  }
-  row.sums[c / 32] = scale * static_cast<float>(halves[0] + halves[1]);
-  row.half_sums[c / 16] = scale * static_cast<float>(halves[0]);
-  row.half_sums[c / 16 + 1] = scale * static_cast<float>(halves[1]);
+void StoreSums(const Int8Row& row, size_t c, const RoundedBlock& block) {
+  const float scale = block.scale;
+  row.sums[c / 32] =
+      scale * static_cast<float>(block.halves[0] + block.halves[1]);
+  row.half_sums[c / 16] = scale * static_cast<float>(block.halves[0]);
+  row.half_sums[c / 16 + 1] = scale * static_cast<float>(block.halves[1]);
 }
 
-void StoreLaneSums(const Int8Row& row, size_t cols, size_t vectors) {
+HWY_INLINE void StoreLaneSums(const Int8Row& row, size_t cols, size_t vectors) {
   const size_t step = vectors * kBytes;
   for (size_t c = 0; c < cols; c += step) {
     const int8_t* const codes = row.codes + c;
     int32_t* const sums = row.lane_sums + c / vectors / 4;
+#if ECPHORY_INT8_VECTORS
+    VI32 sum = hn::Zero(kI32);
+    for (size_t v = 0; v < step; v += kBytes) {
+      const VU8 bytes =
+          hn::LoadU(kU8, reinterpret_cast<const uint8_t*>(codes + v));
+      sum = AddQuads(sum, hn::Set(kU8, uint8_t{1}), bytes);
+    }
+    hn::StoreU(hn::Neg(sum), kI32, sums);
+#else
     for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] = 0;
     for (size_t i = 0; i < step; ++i) sums[i % kBytes / 4] -= codes[i];
+#endif
   }
+}
+
+template <WeightFormat kFormat>
+HWY_INLINE void RoundRowOf(const float* x, size_t cols, const Int8Row& row) {
+  constexpr Order kOrder = OrderOf(kFormat);
+  for (size_t c = 0; c < cols; c += kInt8Block) {
+    alignas(64) int8_t codes[kInt8Block];
+    const RoundedBlock block = RoundBlock<kOrder.pairs>(x + c, codes);
+    row.scales[c / 32] = block.scale;
+    row.half_scales[c / 16] = row.half_scales[c / 16 + 1] = block.scale;
+    if constexpr (kOrder.sums) StoreSums(row, c, block);
+    row.block_sums[c / 32] = block.halves[0] + block.halves[1];
+    const size_t first = c % kOrder.span;
+    StoreCodes<kFormat>(codes, first / kInt8Block, row.codes + c - first);
+  }
+  if constexpr (!kOrder.sums) StoreLaneSums(row, cols, kOrder.vectors);
 }
 
 void RoundRow(WeightFormat format, const float* x, size_t cols, uint8_t* out) {
   const Int8Row row = Int8RowAt(out, cols);
-  const Order order = OrderOf(format);
-  for (size_t c = 0; c < cols; c += kInt8Block) {
-    alignas(64) int8_t codes[kInt8Block];
-    const float scale = RoundBlock(x + c, codes);
-    row.scales[c / 32] = scale;
-    row.half_scales[c / 16] = row.half_scales[c / 16 + 1] = scale;
-    if (order.sums) StoreSums(row, c, scale, codes);
-    int32_t sum = 0;
-    for (const int8_t code : codes) sum += code;
-    row.block_sums[c / 32] = sum;
-    const size_t first = c % order.span;
-    StoreCodes(order, codes, first / kInt8Block, row.codes + c - first);
+  switch (format) {
+    case WeightFormat::kFp4Row32:
+      return RoundRowOf<WeightFormat::kFp4Row32>(x, cols, row);
+    case WeightFormat::kMXFP4:
+      return RoundRowOf<WeightFormat::kMXFP4>(x, cols, row);
+    case WeightFormat::kQ4_K:
+      return RoundRowOf<WeightFormat::kQ4_K>(x, cols, row);
+    case WeightFormat::kQ2_K:
+      return RoundRowOf<WeightFormat::kQ2_K>(x, cols, row);
+    case WeightFormat::kIQ2_XXS:
+      return RoundRowOf<WeightFormat::kIQ2_XXS>(x, cols, row);
+    default: return RoundRowOf<WeightFormat::kQ8_0>(x, cols, row);
   }
-  if (!order.sums) StoreLaneSums(row, cols, order.vectors);
 }
 
 }  // namespace
