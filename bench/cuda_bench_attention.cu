@@ -3,7 +3,6 @@
 #include <random>
 
 #include "cuda_bench.h"
-#include "engram/cuda/row_decode.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -141,34 +140,38 @@ void BenchIndexer(Bench& bench, size_t tokens, size_t context) {
                score_bytes + static_cast<double>(context * key_bytes), scoring);
 }
 
-// The rows of `tokens` tokens of one Engram layer, 264 bytes each.
-void BenchRows(Bench& bench, size_t tokens, bool bf16) {
-  const std::string name = std::string("row decode to ") +
-                           (bf16 ? "bf16/" : "fp32/") + std::to_string(tokens);
+// The rows of `tokens` tokens of one Engram layer, 264 bytes each, in the
+// memory of the device or of the host.
+void BenchRows(Bench& bench, size_t tokens, bool of_host) {
+  const std::string name = std::string("decode rows of the ") +
+                           (of_host ? "host/" : "device/") +
+                           std::to_string(tokens);
   if (!bench.Wanted(name)) return;
   constexpr size_t kWidth = 256, kRowBytes = 264;
-  const size_t count = tokens * 24, value_bytes = bf16 ? 2 : 4;
+  const size_t count = tokens * 24, bytes = count * kRowBytes;
   std::vector<std::function<void()>> launches;
   uint32_t* const broken = static_cast<uint32_t*>(Device(sizeof(uint32_t)));
-  Check(cudaMemset(broken, 0xff, sizeof(*broken)));
   for (size_t i = 0; i < (tokens < 64 ? 200u : 4u); ++i) {
-    uint8_t* const rows = Codes(count * kRowBytes, 0, 0x7e);
-    void* const values = Device(count * kWidth * value_bytes);
-    launches.push_back([=] {
-      engram::DecodeRowsOnDevice(
-          {.codec = engram::TableCodec::kRow264,
-           .rows = rows,
-           .row_stride = kRowBytes,
-           .count = count,
-           .width = kWidth,
-           .f32 = bf16 ? nullptr : static_cast<float*>(values),
-           .bf16 = bf16 ? static_cast<uint16_t*>(values) : nullptr,
-           .first_broken = broken});
+    uint8_t* rows = Codes(bytes, 0, 0x7e);
+    if (of_host) {
+      void* shared = nullptr;
+      Check(cudaHostAlloc(&shared, bytes, cudaHostAllocDefault));
+      Check(cudaMemcpy(shared, rows, bytes, cudaMemcpyDeviceToHost));
+      rows = static_cast<uint8_t*>(shared);
+    }
+    float* const x = static_cast<float*>(Device(count * kWidth * 4));
+    launches.push_back([=, &bench] {
+      CudaOps().decode_rows({.from = {.codec = TableCodec::kRow264,
+                                      .rows = rows,
+                                      .row_stride = kRowBytes},
+                             .count = count,
+                             .width = kWidth,
+                             .x = x,
+                             .broken = broken},
+                            bench.pool);
     });
   }
-  bench.Report(name,
-               static_cast<double>(count * (kRowBytes + kWidth * value_bytes)),
-               launches);
+  bench.Report(name, static_cast<double>(bytes + count * kWidth * 4), launches);
 }
 
 }  // namespace
@@ -187,7 +190,7 @@ void BenchAttentions(Bench& bench) {
     }
   }
   for (const size_t tokens : {1, 4096}) {
-    for (const bool bf16 : {true, false}) BenchRows(bench, tokens, bf16);
+    for (const bool of_host : {false, true}) BenchRows(bench, tokens, of_host);
   }
 }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engram/row_codec.h"
 #include "engram/row_decode.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::engram {
 namespace {

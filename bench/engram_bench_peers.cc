@@ -22,8 +22,8 @@ constexpr uint64_t kSector = 512;
 constexpr size_t kScratchBytes = 2048;  // a row and the sectors around it
 
 void Decode(const uint8_t* row, uint16_t* out) {
-  if (!engram::DecodeTableRowFast(engram::TableCodec::kRow264, row, nullptr,
-                                  kRowValues, out)) {
+  if (!engram::DecodeTableRowFast(TableCodec::kRow264, row, nullptr, kRowValues,
+                                  out)) {
     Fail("a broken row");
   }
 }

@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 #include "engram/row_cache.h"
-#include "engram/row_codec.h"
 #include "engram/row_decode.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::engram {
 namespace {

@@ -76,8 +76,9 @@ struct BenchModel {
   std::string name;
   std::string backend;
   uint32_t threads = 0;
-  std::string engram_io;    // "" without Engram
-  std::string activations;  // "f32", "bf16", "int8"
+  std::string engram_place;  // "" without Engram
+  std::string engram_io;     // "" unless the tables are on disk
+  std::string activations;   // "f32", "bf16", "int8"
   double open_seconds = 0;
   double first_token_seconds = 0;  // opening, and a prompt of `prompt` tokens
   uint32_t prompt = 0;

@@ -18,6 +18,7 @@ struct DevicePlan {
   uint64_t in_use_before = 0;
   uint64_t in_use = 0;
   uint64_t weights = 0;  // packed as in the file, and small tensors as fp32
+  uint64_t engram_tables = 0;  // ModelOptions::engram_place "gpu"
   // Of a session, or of a batch (ecphory/batch.h) with all its sessions.
   uint64_t state = 0;      // caches of a sequence for `context` tokens
   uint64_t scratch = 0;    // activations of one chunk
@@ -26,7 +27,7 @@ struct DevicePlan {
   uint32_t chunk = 0;
   uint32_t sequences = 1;
   uint64_t Session() const { return sequences * state + scratch + operators; }
-  uint64_t Total() const { return weights + Session(); }
+  uint64_t Total() const { return weights + engram_tables + Session(); }
   bool fits() const { return total - in_use_before >= Total(); }
 };
 

@@ -57,6 +57,7 @@ struct MemoryPlan {
   // While a prompt skips layers (SessionOptions::prefill): the way back.
   uint64_t prefill_copy = 0;
   uint64_t operators = 0;       // what operators keep, over all threads
+  uint64_t engram_tables = 0;   // ModelOptions::engram_place "host"
   uint64_t engram_cache = 0;    // rows that are kept, at most
   uint64_t engram_reading = 0;  // buffers of reads in flight: a page each until
                                 // the model is opened, then as allocated
@@ -66,8 +67,8 @@ struct MemoryPlan {
   uint32_t threads = 0;
   // What the process allocates.
   uint64_t Total() const {
-    return copied_weights + resident_weights + names + engram_cache +
-           engram_reading + Session();
+    return copied_weights + resident_weights + names + engram_tables +
+           engram_cache + engram_reading + Session();
   }
   // Of that, what the session takes, or the batch.
   uint64_t Session() const {
@@ -102,9 +103,14 @@ struct ModelInfo {
 struct ModelOptions {
   uint32_t threads = 0;          // 0 = processors this process may run on
   std::string backend = "auto";  // "cpu", "ref", "cuda", "cuda:N"
+  // Where the Engram tables lie: on "disk", from which rows are read as tokens
+  // need them; whole in memory of the process, "host" (pinned for a GPU, which
+  // takes the rows from there itself); or whole in the memory of the "gpu".
+  // What has not the room is refused before anything is loaded.
+  std::string engram_place = "disk";
   // How Engram rows come from disk: "auto" (measured, once, when the model is
-  // opened), "uring", "pread", "buffered", "mmap" or "ram". What the system
-  // does not allow is replaced by what it does: Model::engram_io().
+  // opened), "uring", "pread", "buffered" or "mmap". What the system does not
+  // allow is replaced by what it does: Model::engram_io().
   std::string engram_io = "auto";
   uint32_t engram_io_threads = 16;    // 1..256; readers of "pread"
   uint32_t engram_queue_depth = 256;  // 1..4096; reads in flight
@@ -121,13 +127,15 @@ struct ModelOptions {
   // back and which cost no time to open. "copy": they are read into memory of
   // the process, in large pages, each part by the thread that will use it.
   std::string weights = "map";
-  // "copy": bytes read and in all; returning false cancels.
+  // Of "copy", and of Engram tables that are not left on disk: bytes read and
+  // in all; returning false cancels.
   std::function<bool(uint64_t done, uint64_t total)> on_load = {};
 };
 
-// How Engram rows are read, and why so.
+// Where Engram rows are, how they are read, and why so.
 struct EngramIoFacts {
-  std::string mode;       // as in ModelOptions, never "auto"; "" without Engram
+  std::string place;      // as in ModelOptions; "" without Engram
+  std::string mode;       // likewise, never "auto"; "" unless they are on disk
   bool direct = false;    // past the page cache, which tables then never fill
   bool fallback = false;  // what was asked for, or is best, was not allowed
   uint64_t cache_bytes = 0;  // that kept rows may take; 0: none are kept

@@ -54,7 +54,7 @@ Status GetTable(const Memory& memory, uint32_t number,
   facts.offset = table.offset;
   facts.scale_offset = table.scale_offset;
   facts.name = table.name.c_str();
-  facts.codec_name = ecphory::engram::TableCodecName(table.codec);
+  facts.codec_name = ecphory::TableCodecName(table.codec);
   facts.file = table.file->path().c_str();
   if (table.scale_file != nullptr) {
     facts.scale_file = table.scale_file->path().c_str();

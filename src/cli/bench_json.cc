@@ -48,6 +48,7 @@ Json ModelJson(const BenchModel& model) {
               {"name", model.name},
               {"backend", model.backend},
               {"threads", model.threads},
+              {"engram_place", model.engram_place},
               {"engram_io", model.engram_io},
               {"activations", model.activations},
               {"open_seconds", model.open_seconds},

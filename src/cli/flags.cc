@@ -146,16 +146,25 @@ CLI::Option* AddText(CLI::App& app, const std::string& flag, std::string* value,
   return app.add_option(flag, *value, help)->type_name(type);
 }
 
+void AddEngramPlace(CLI::App& app, ModelOptions* options) {
+  AddChoice<std::string>(
+      app, "--engram-place", &options->engram_place,
+      {{"disk", "disk"}, {"host", "host"}, {"gpu", "gpu"}},
+      "Where Engram tables lie: on disk, from which rows are read as they are "
+      "needed; whole in memory of the host; whole in the GPU's (default: "
+      "disk)");
+}
+
 namespace {
 
 void AddEngramFlags(CLI::App& app, ModelOptions* options) {
+  AddEngramPlace(app, options);
   AddChoice<std::string>(app, "--engram-io", &options->engram_io,
                          {{"auto", "auto"},
                           {"uring", "uring"},
                           {"pread", "pread"},
                           {"buffered", "buffered"},
-                          {"mmap", "mmap"},
-                          {"ram", "ram"}},
+                          {"mmap", "mmap"}},
                          "How Engram rows come from disk (default: auto, by "
                          "what is allowed and fast)");
   AddBytes(app, "--engram-cache", &options->engram_cache_bytes, kMaxCache,

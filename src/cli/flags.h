@@ -55,6 +55,8 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& flag, T* value,
 
 // --threads, --cpu-affinity and --weights.
 void AddComputeFlags(CLI::App& app, ModelOptions* options);
+// --engram-place.
+void AddEngramPlace(CLI::App& app, ModelOptions* options);
 
 // -m and how to run it. `run_flags`: also those of
 // AddComputeFlags, --backend and --engram-*.

@@ -60,6 +60,7 @@ void AddInfoCommand(CLI::App& app, Action* action) {
   command->footer(kFooter);
   AddModelFlags(*command, &flags->model, /*run_flags=*/false);
   AddComputeFlags(*command, &flags->model.options);
+  AddEngramPlace(*command, &flags->model.options);
   AddInteger(*command, "--ctx", &flags->context, 1, UINT32_MAX,
              "Tokens of context to plan memory for (default: at most 4096)");
   AddInteger(*command, "--chunk", &flags->chunk, 1, kMaxChunk,

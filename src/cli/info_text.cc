@@ -79,7 +79,7 @@ std::string TableLine(const EngramTableFacts& table) {
 std::string EngramSection(const ModelInfo& info) {
   const EngramConfig& e = info.config.engram;
   if (!e.enabled()) return "\nEngram memory: none\n";
-  std::string text = "\nEngram memory (read from disk, never mapped)\n";
+  std::string text = "\nEngram memory (never mapped)\n";
   text += Line("lookup", Format("n-grams of 2 to %u tokens, %u rows each, %u "
                                 "rows of %u values per token and layer",
                                 e.max_ngram, e.heads, e.columns(), e.head_dim));
@@ -108,6 +108,9 @@ std::string MemorySection(const MemoryPlan& plan) {
               : Line("copied weights", Bytes(plan.copied_weights));
   text += Line("resident weights", Bytes(plan.resident_weights));
   text += Line("names, tokenizer", Bytes(plan.names));
+  if (plan.engram_tables > 0) {
+    text += Line("Engram tables", Bytes(plan.engram_tables));
+  }
   if (plan.engram_reading > 0) {
     text += Line("reads in flight", Bytes(plan.engram_reading));
   }
@@ -179,6 +182,9 @@ std::string DevicePlanText(const DevicePlan& plan) {
                      PlannedFor(plan.context, plan.chunk, plan.sequences) +
                      "\n";
   text += Line("weights", Bytes(plan.weights));
+  if (plan.engram_tables > 0) {
+    text += Line("Engram tables", Bytes(plan.engram_tables));
+  }
   text += Line("state", Bytes(plan.state) + OfEach(plan.sequences));
   text += Line("scratch", Bytes(plan.scratch));
   text += Line("operators", Bytes(plan.operators) + ", about");

@@ -52,7 +52,8 @@ Json PercentilesJson(const DurationHistogram& durations) {
 
 Json EngramIoJson(const Model& model) {
   const EngramIoFacts& io = model.engram_io();
-  return Json{{"mode", io.mode},
+  return Json{{"place", io.place},
+              {"mode", io.mode},
               {"direct", io.direct},
               {"fallback", io.fallback},
               {"reason", io.reason}};

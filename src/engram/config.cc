@@ -7,7 +7,7 @@
 
 #include "base/quote.h"
 #include "engram/layout.h"
-#include "engram/row_codec.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory {
 

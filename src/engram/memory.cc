@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/quote.h"
-#include "engram/row_codec.h"
 #include "engram/row_decode.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::engram {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engram/row_codec.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::engram {
 

@@ -7,10 +7,10 @@
 #define ECPHORY_ENGRAM_ROW_DECODE_E4M3_INL_H_
 #endif
 
-#include "engram/row_codec.h"
 #include "engram/row_decode_tables.h"
 #include "engram/row_decode_vector-inl.h"
 #include "tensor/float_codec.h"
+#include "tensor/table_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory::engram {

@@ -9,8 +9,8 @@
 #endif
 
 #include "base/little_endian.h"
-#include "engram/row_codec.h"
 #include "engram/row_decode_vector-inl.h"
+#include "tensor/table_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory::engram {

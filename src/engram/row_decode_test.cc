@@ -5,14 +5,9 @@
 #include <cstring>
 #include <memory>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "engram/row_decode_testing.h"
-#ifdef ECPHORY_CUDA
-#include "engram/cuda/row_decode.h"
-#include "ops/cuda/testing.h"
-#endif
 #include "tensor/float_codec.h"
 
 namespace ecphory::engram {
@@ -22,104 +17,33 @@ constexpr TableCodec kCodecs[] = {
     TableCodec::kRow264, TableCodec::kReleasedPair, TableCodec::kBf16,
     TableCodec::kQ8_0,   TableCodec::kQ4_0,         TableCodec::kQ4_1};
 
-// Where rows are decoded: a vector target of this processor, or the GPU.
-constexpr int64_t kDevice = -1;
-
-std::vector<int64_t> Targets() {
-  std::vector<int64_t> targets = RowDecodeTargetsForTest();
-#ifdef ECPHORY_CUDA
-  targets.push_back(kDevice);
-#endif
-  return targets;
-}
-
+// Runs on every vector target of this processor.
 class RowDecode : public testing::TestWithParam<int64_t> {
  protected:
-  void SetUp() override {
-    if (GetParam() != kDevice) return SetRowDecodeTargetForTest(GetParam());
-#ifdef ECPHORY_CUDA
-    const std::string& reason = CudaUnavailableForTest();
-    if (!reason.empty()) GTEST_SKIP() << reason;
-    EnterCudaForTest();
-#endif
-  }
-  void TearDown() override {
-    if (GetParam() != kDevice) return SetRowDecodeTargetForTest(0);
-#ifdef ECPHORY_CUDA
-    if (!IsSkipped()) {
-      EXPECT_EQ("", CudaErrorForTest());
-    }
-#endif
-  }
-
-  static bool Decode(TableCodec codec, const uint8_t* row,
-                     const uint8_t* scales, size_t width, float* out) {
-    if (GetParam() == kDevice) {
-      return OnDevice(codec, row, scales, width, {.f32 = out});
-    }
-    return DecodeTableRowFast(codec, row, scales, width, out);
-  }
-  static bool Decode(TableCodec codec, const uint8_t* row,
-                     const uint8_t* scales, size_t width, uint16_t* out) {
-    if (GetParam() == kDevice) {
-      return OnDevice(codec, row, scales, width, {.bf16 = out});
-    }
-    return DecodeTableRowFast(codec, row, scales, width, out);
-  }
-  testing::AssertionResult SameAsPlain(TableCodec codec,
-                                       const std::vector<uint8_t>& row,
-                                       const std::vector<uint8_t>& scales,
-                                       size_t width);
-
- private:
-  struct Out {
-    float* f32 = nullptr;
-    uint16_t* bf16 = nullptr;
-  };
-  static bool OnDevice([[maybe_unused]] TableCodec codec,
-                       [[maybe_unused]] const uint8_t* row,
-                       [[maybe_unused]] const uint8_t* scales,
-                       [[maybe_unused]] size_t width,
-                       [[maybe_unused]] const Out& out) {
-#ifdef ECPHORY_CUDA
-    const auto first_broken = std::make_unique<uint32_t>(UINT32_MAX);
-    DecodeRowsOnDevice({.codec = codec,
-                        .rows = row,
-                        .row_stride = TableRowBytes(codec, width),
-                        .scales = scales,
-                        .scale_stride = TableScaleBytes(codec, width),
-                        .count = 1,
-                        .width = width,
-                        .f32 = out.f32,
-                        .bf16 = out.bf16,
-                        .first_broken = first_broken.get()});
-    EXPECT_EQ("", CudaErrorForTest());
-    return *first_broken == UINT32_MAX;
-#else
-    return false;
-#endif
-  }
+  void SetUp() override { SetRowDecodeTargetForTest(GetParam()); }
+  void TearDown() override { SetRowDecodeTargetForTest(0); }
 };
-INSTANTIATE_TEST_SUITE_P(Targets, RowDecode, testing::ValuesIn(Targets()),
-                         [](const auto& target) -> std::string {
-                           if (target.param == kDevice) return "cuda";
+INSTANTIATE_TEST_SUITE_P(Targets, RowDecode,
+                         testing::ValuesIn(RowDecodeTargetsForTest()),
+                         [](const auto& target) {
                            return RowDecodeTargetNameForTest(target.param);
                          });
 
-// Holds both forms to the definition. `row` and `scales` are copied to heap
-// blocks of their exact size, so that sanitizers see a read outside.
-testing::AssertionResult RowDecode::SameAsPlain(
-    TableCodec codec, const std::vector<uint8_t>& row,
-    const std::vector<uint8_t>& scales, size_t width) {
+// Holds both fast forms to the definition. `row` and `scales` are copied to
+// heap blocks of their exact size, so that sanitizers see a read outside.
+testing::AssertionResult SameAsPlain(TableCodec codec,
+                                     const std::vector<uint8_t>& row,
+                                     const std::vector<uint8_t>& scales,
+                                     size_t width) {
   std::vector<float> expected(width), f32(width, -1.0f);
   std::vector<uint16_t> bf16(width + 1, 0x1234);
   f32.push_back(-77);
   const bool ok =
       DecodeTableRow(codec, row.data(), scales.data(), width, expected.data());
   const bool f32_ok =
-      Decode(codec, row.data(), scales.data(), width, f32.data());
+      DecodeTableRowFast(codec, row.data(), scales.data(), width, f32.data());
   const bool bf16_ok =
-      Decode(codec, row.data(), scales.data(), width, bf16.data());
+      DecodeTableRowFast(codec, row.data(), scales.data(), width, bf16.data());
   if (f32_ok != ok || bf16_ok != ok) {
     return testing::AssertionFailure()
            << TableCodecName(codec) << ": plain " << ok << ", fp32 " << f32_ok
@@ -186,10 +110,10 @@ TEST_P(RowDecode, ANaNCodeAnywhereIsFound) {
         row[i] = code;
         std::vector<float> f32(width);
         std::vector<uint16_t> bf16(width);
-        EXPECT_FALSE(Decode(TableCodec::kReleasedPair, row.data(),
-                            scales.data(), width, f32.data()));
-        EXPECT_FALSE(Decode(TableCodec::kReleasedPair, row.data(),
-                            scales.data(), width, bf16.data()));
+        EXPECT_FALSE(DecodeTableRowFast(TableCodec::kReleasedPair, row.data(),
+                                        scales.data(), width, f32.data()));
+        EXPECT_FALSE(DecodeTableRowFast(TableCodec::kReleasedPair, row.data(),
+                                        scales.data(), width, bf16.data()));
       }
     }
   }
@@ -246,49 +170,11 @@ TEST_P(RowDecode, OddAddresses) {
     std::vector<float> expected(160), out(160);
     ASSERT_TRUE(DecodeTableRow(codec, row.data() + 1, scales.data() + 1, 160,
                                expected.data()));
-    ASSERT_TRUE(
-        Decode(codec, row.data() + 1, scales.data() + 1, 160, out.data()));
+    ASSERT_TRUE(DecodeTableRowFast(codec, row.data() + 1, scales.data() + 1,
+                                   160, out.data()));
     EXPECT_EQ(out, expected) << TableCodecName(codec);
   }
 }
-
-#ifdef ECPHORY_CUDA
-// Many rows in one call, some of them broken: the first is named, and the
-// others are what they are alone.
-TEST(RowDecodeOnDevice, ManyRows) {
-  const std::string& reason = CudaUnavailableForTest();
-  if (!reason.empty()) GTEST_SKIP() << reason;
-  EnterCudaForTest();
-  constexpr size_t kRows = 1003, kWidth = 256, kStride = 264 + 8;
-  std::mt19937 rng(4);
-  std::vector<uint8_t> rows(kRows * kStride);
-  for (uint8_t& byte : rows) byte = static_cast<uint8_t>(rng() & 0x7e);
-  rows[700 * kStride + 13] = 0x7f;
-  rows[811 * kStride + 258] = 255;
-  std::vector<uint16_t> values(kRows * kWidth);
-  const auto first_broken = std::make_unique<uint32_t>(UINT32_MAX);
-  DecodeRowsOnDevice({.codec = TableCodec::kRow264,
-                      .rows = rows.data(),
-                      .row_stride = kStride,
-                      .count = kRows,
-                      .width = kWidth,
-                      .bf16 = values.data(),
-                      .first_broken = first_broken.get()});
-  ASSERT_EQ("", CudaErrorForTest());
-  EXPECT_EQ(700u, *first_broken);
-  for (size_t r = 0; r < kRows; ++r) {
-    std::vector<float> expected(kWidth);
-    if (!DecodeTableRow(TableCodec::kRow264, rows.data() + r * kStride, nullptr,
-                        kWidth, expected.data())) {
-      EXPECT_TRUE(r == 700 || r == 811) << r;
-      continue;
-    }
-    for (size_t i = 0; i < kWidth; ++i) {
-      ASSERT_EQ(F32ToBF16(expected[i]), values[r * kWidth + i]) << r;
-    }
-  }
-}
-#endif
 
 }  // namespace
 }  // namespace ecphory::engram

@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engram/row_codec.h"
 #include "hwy/highway.h"
+#include "tensor/table_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory::engram {

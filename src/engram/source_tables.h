@@ -8,9 +8,9 @@
 
 #include "ecphory/config.h"
 #include "ecphory/status.h"
-#include "engram/row_codec.h"
 #include "engram/store.h"
 #include "format/tensor_index.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::engram {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "ecphory/status.h"
-#include "engram/row_codec.h"
 #include "io/file.h"
 #include "io/io_mode.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::engram {
 

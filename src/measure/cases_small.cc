@@ -4,9 +4,9 @@
 #include <string>
 #include <thread>
 
-#include "engram/row_codec.h"
 #include "engram/row_decode.h"
 #include "measure/op_case.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::measure {
 
@@ -80,8 +80,8 @@ Result<PreparedCase> PrepareRouter(CaseContext& context) {
 // A token's 48 rows of two layers, packed one behind the other.
 Result<PreparedCase> PrepareRows(CaseContext&) {
   constexpr size_t kRows = 48, kWidth = 256;
-  const auto codec = engram::TableCodec::kRow264;
-  const size_t bytes = engram::TableRowBytes(codec, kWidth);
+  const auto codec = TableCodec::kRow264;
+  const size_t bytes = TableRowBytes(codec, kWidth);
   auto rows = std::make_shared<std::vector<uint8_t>>(kRows * bytes);
   RandomBits bits(1);
   for (size_t i = 0; i < rows->size(); ++i) {

@@ -315,6 +315,7 @@ Result<BenchModel> MeasureModel(
   result.name = model->config().name;
   result.threads = model->threads();
   result.backend = model->backend();
+  result.engram_place = model->engram_io().place;
   result.engram_io = model->engram_io().mode;
   result.activations = ActivationsName(options.session.activations);
   ModelBench bench(options, model);

@@ -92,7 +92,7 @@ void ForEachEntry(const Visit& visit) {
   ECPHORY_TIMED(Calls<StoreRowsArgs>, store_rows, kRows);
   ECPHORY_TIMED(RoundRowsArgs, round_rows, kRows);
   ECPHORY_TIMED(RoundBf16Args, round_bf16, kRows);
-  ECPHORY_TIMED(WidenBf16Args, widen_bf16, kEngram);
+  ECPHORY_TIMED(DecodeRowsArgs, decode_rows, kEngram);
   ECPHORY_TIMED(Calls<PoolGroupsArgs>, pool_groups, kCompressor);
   ECPHORY_TIMED(Calls<AttentionArgs>, attention, kAttention);
   ECPHORY_TIMED(Calls<IndexScoresArgs>, index_scores, kIndexer);

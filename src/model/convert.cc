@@ -162,15 +162,14 @@ Status AddTables(const SourceFiles& files, GgufWriter* writer) {
   const ModelSource& source = files.source();
   for (size_t i = 0; i < source.config.engram.layer_ids.size(); ++i) {
     ECPHORY_ASSIGN_OR_RETURN(const StoredTable table, FindTable(source, i));
-    if (table.codec != engram::TableCodec::kReleasedPair) {
+    if (table.codec != TableCodec::kReleasedPair) {
       return Unsupported(
           "%s: found a table of %s rows, expected F8_E4M3 codes "
           "with F8_E8M0 scales",
           TensorLabel(source, *table.data).c_str(),
-          engram::TableCodecName(table.codec));
+          TableCodecName(table.codec));
     }
-    const uint64_t row_bytes =
-        engram::TableRowBytes(engram::TableCodec::kRow264, table.width);
+    const uint64_t row_bytes = TableRowBytes(TableCodec::kRow264, table.width);
     const std::string name =
         LayerTensor(source.config.engram.layer_ids[i], "engram.embed");
     ECPHORY_RETURN_IF_ERROR(writer->AddTensor(

@@ -53,7 +53,7 @@ bool EncodePlainRow(DType dtype, const float* x, size_t cols, uint8_t* out) {
 }
 
 bool EncodeRow(DType dtype, const float* x, size_t cols, uint8_t* out) {
-  return dtype == DType::kQ8_0 ? EncodeQ8Row(x, cols, out)
+  return dtype == DType::kQ8_0 ? EncodeQ8Weights(x, cols, out)
                                : EncodePlainRow(dtype, x, cols, out);
 }
 
@@ -181,7 +181,7 @@ Status InterleaveTable(const SourceFiles& files, const StoredTable& table,
   return {};
 }
 
-bool EncodeQ8Row(const float* x, size_t cols, uint8_t* out) {
+bool EncodeQ8Weights(const float* x, size_t cols, uint8_t* out) {
   for (size_t c = 0; c < cols; c += kBlock, out += kQ8Bytes) {
     float amax = 0;
     for (size_t i = 0; i < kBlock; ++i) {

@@ -60,7 +60,7 @@ Status InterleaveTable(const SourceFiles& files, const StoredTable& table,
 
 // One row of `cols` values in blocks of 32: d = amax / 127 as fp16, codes
 // round(x / d). False when a value is not finite or d overflows.
-[[nodiscard]] bool EncodeQ8Row(const float* x, size_t cols, uint8_t* out);
+[[nodiscard]] bool EncodeQ8Weights(const float* x, size_t cols, uint8_t* out);
 
 // One row of packed FP4 (low nibble = even column) with its scales as MXFP4
 // blocks (low nibbles = first half of the block): the same values.

@@ -330,7 +330,7 @@ TEST(Convert, Mxfp4TakesOnlyPackedFp4) {
 TEST(ConvertRows, Q8BlockOfKnownValues) {
   float x[32] = {127, -127, 63.4f, 0.6f, -0.4f};
   uint8_t out[34];
-  ASSERT_TRUE(EncodeQ8Row(x, 32, out));
+  ASSERT_TRUE(EncodeQ8Weights(x, 32, out));
   uint16_t d;
   std::memcpy(&d, out, 2);
   EXPECT_EQ(F16ToF32(d), 1);
@@ -341,19 +341,19 @@ TEST(ConvertRows, Q8BlockOfKnownValues) {
 TEST(ConvertRows, Q8BlocksOfZerosAndSubnormals) {
   float x[32] = {};
   uint8_t out[34];
-  ASSERT_TRUE(EncodeQ8Row(x, 32, out));
+  ASSERT_TRUE(EncodeQ8Weights(x, 32, out));
   for (const uint8_t byte : out) EXPECT_EQ(byte, 0);
   x[0] = 1e-44f;
-  ASSERT_TRUE(EncodeQ8Row(x, 32, out));
+  ASSERT_TRUE(EncodeQ8Weights(x, 32, out));
 }
 
 TEST(ConvertRows, Q8RefusesWhatIsNotFinite) {
   float x[32] = {};
   uint8_t out[34];
   x[5] = NAN;
-  EXPECT_FALSE(EncodeQ8Row(x, 32, out));
+  EXPECT_FALSE(EncodeQ8Weights(x, 32, out));
   x[5] = 1e38f;  // d is beyond fp16
-  EXPECT_FALSE(EncodeQ8Row(x, 32, out));
+  EXPECT_FALSE(EncodeQ8Weights(x, 32, out));
 }
 
 TEST(ConvertRows, Mxfp4NibbleOrder) {

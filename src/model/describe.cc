@@ -117,12 +117,12 @@ Result<EngramTableFacts> TableFacts(const ModelSource& source, size_t index) {
   facts.tensor = table.data->name;
   facts.file = files[table.data->file].path;
   facts.offset = table.data->offset;
-  facts.codec = table.codec == engram::TableCodec::kRow264
+  facts.codec = table.codec == TableCodec::kRow264
                     ? engram::RowEncodingName(table.width)
-                    : engram::TableCodecName(table.codec);
+                    : TableCodecName(table.codec);
   facts.rows = table.rows;
-  facts.row_bytes = engram::TableRowBytes(table.codec, table.width) +
-                    engram::TableScaleBytes(table.codec, table.width);
+  facts.row_bytes = TableRowBytes(table.codec, table.width) +
+                    TableScaleBytes(table.codec, table.width);
   facts.bytes = table.data->bytes;
   if (table.scales != nullptr) {
     facts.bytes += table.scales->bytes;
@@ -196,7 +196,8 @@ Result<ModelInfo> DescribeModel(const ModelSource& source,
                            PlanModel(source, options));
   info.memory = PlanMemory(source.config, session, planned, sequences);
   PlanWeights(slots, options.weights == "copy", &info);
-  if (source.config.engram.enabled()) {
+  if (source.config.engram.enabled() &&
+      planned.engram_place == EngramPlace::kDisk) {
     info.memory.engram_reading = uint64_t{options.engram_queue_depth} * 4096;
     info.memory.engram_cache =
         options.engram_cache_bytes.value_or(engram::kDefaultCacheBytes);

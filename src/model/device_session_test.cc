@@ -43,7 +43,8 @@ class DeviceSessionTest : public ::testing::TestWithParam<const char*> {
   }
   std::vector<float> Fresh(Ids tokens, SessionOptions options = {}) {
     auto session = Start(options);
-    EXPECT_TRUE(session->Append(tokens, {}).ok());
+    const Status status = session->Append(tokens, {});
+    EXPECT_TRUE(status.ok()) << status.ToString();
     return Logits(*session);
   }
 

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/ceil_div.h"
+#include "model/stored_tensor.h"
+#include "model/tensor_slots.h"
 
 namespace ecphory {
 
@@ -104,6 +106,33 @@ Result<DeviceWeights> DeviceWeights::Copy(
   }
   ECPHORY_RETURN_IF_ERROR(ferry.Finish());
   return weights;
+}
+
+// Packed tensors as DeviceWeights copies them, vectors as fp32, and the views
+// of experts.
+Result<uint64_t> DeviceWeightBytes(const ModelSource& source) {
+  Weights unfilled;
+  std::vector<const TensorInfo*> used;
+  uint64_t vectors = 0;
+  for (const TensorSlot& slot : MakeTensorSlots(source.config, &unfilled)) {
+    if (slot.role == TensorRole::kVector) {
+      ECPHORY_ASSIGN_OR_RETURN(const TensorInfo* const vector,
+                               FindVector(source, slot));
+      if (vector == nullptr) continue;
+      used.push_back(vector);
+      vectors += vector->values() * sizeof(float);
+      continue;
+    }
+    ECPHORY_ASSIGN_OR_RETURN(const std::vector<StoredMatrix> matrices,
+                             FindMatrices(source, slot));
+    for (const StoredMatrix& matrix : matrices) {
+      used.push_back(matrix.data);
+      if (matrix.scales != nullptr) used.push_back(matrix.scales);
+    }
+  }
+  const ModelConfig& c = source.config;
+  const uint64_t experts = uint64_t{c.n_layers} * (c.n_experts + 1);
+  return DeviceWeights::Bytes(used) + vectors + experts * sizeof(Expert);
 }
 
 }  // namespace ecphory

@@ -14,6 +14,9 @@
 
 namespace ecphory {
 
+// Bytes of all weights of such a model in a device's memory.
+Result<uint64_t> DeviceWeightBytes(const ModelSource& source);
+
 // A copy of every used tensor's bytes, each at a multiple of 256 bytes.
 class DeviceWeights {
  public:

@@ -24,13 +24,24 @@ bool Same(const EngramFetch::Stretch& a, const EngramFetch::Stretch& b) {
 }  // namespace
 
 EngramFetch::EngramFetch(const engram::Hasher& hasher, engram::Store& store,
-                         size_t chunk)
+                         const ResidentTables* resident, size_t chunk,
+                         bool decoded)
     : hasher_(hasher),
       store_(store),
+      resident_(resident),
       chunk_(chunk),
       columns_(hasher.layout().columns()),
-      values_per_token_(columns_ * store.table(0).width),
+      format_(decoded ? engram::RowFormat::kBf16 : engram::RowFormat::kRaw),
       rows_(hasher.layout().layers.size()) {
+  size_t begin = 0;
+  for (size_t i = 0; i < layers(); ++i) {
+    const engram::TableSource& table = store.table(i);
+    const TableCodec codec = decoded ? TableCodec::kBf16 : table.codec;
+    const size_t bytes =
+        TableRowBytes(codec, table.width) + TableScaleBytes(codec, table.width);
+    places_.push_back({codec, bytes, begin});
+    begin += chunk * columns_ * bytes;
+  }
   const size_t blocks = layers() * CeilDiv(chunk, kBlock);
   for (Chunk& part : chunks_) {
     part.ids.reserve(chunk);
@@ -43,16 +54,32 @@ EngramFetch::EngramFetch(const engram::Hasher& hasher, engram::Store& store,
 }
 
 Result<std::unique_ptr<EngramFetch>> EngramFetch::Create(
-    const engram::Hasher& hasher, engram::Store& store, size_t chunk,
-    Device& device) {
-  std::unique_ptr<EngramFetch> fetch(new EngramFetch(hasher, store, chunk));
-  const size_t values = fetch->layers() * chunk * fetch->values_per_token_;
-  for (Chunk& part : fetch->chunks_) {
-    ECPHORY_ASSIGN_OR_RETURN(
-        part.values,
-        DeviceArray<uint16_t>::Allocate(device, values, MemoryKind::kShared));
-  }
+    const engram::Hasher& hasher, engram::Store& store,
+    const ResidentTables* resident, size_t chunk, Device& device) {
+  std::unique_ptr<EngramFetch> fetch(
+      new EngramFetch(hasher, store, resident, chunk, device.is_host()));
+  ECPHORY_RETURN_IF_ERROR(fetch->Allocate(device));
   return fetch;
+}
+
+Status EngramFetch::Allocate(Device& device) {
+  size_t bytes = 0;
+  for (const Layer& layer : places_) {
+    bytes += chunk_ * columns_ * layer.row_bytes;
+  }
+  for (Chunk& part : chunks_) {
+    if (resident()) {
+      ECPHORY_ASSIGN_OR_RETURN(
+          part.numbers,
+          DeviceArray<uint64_t>::Allocate(device, layers() * chunk_ * columns_,
+                                          MemoryKind::kShared));
+    } else {
+      ECPHORY_ASSIGN_OR_RETURN(
+          part.rows,
+          DeviceArray<uint8_t>::Allocate(device, bytes, MemoryKind::kShared));
+    }
+  }
+  return {};
 }
 
 EngramFetch::~EngramFetch() { Cancel(); }
@@ -61,8 +88,32 @@ size_t EngramFetch::Blocks(const Chunk& chunk) {
   return CeilDiv(chunk.ids.size(), kBlock);
 }
 
-uint16_t* EngramFetch::Values(Chunk& chunk, size_t index, size_t token) const {
-  return chunk.values.data() + (index * chunk_ + token) * values_per_token_;
+// [chunk, columns] of a layer: the chunk's own, or of the last one hashed.
+uint64_t* EngramFetch::Numbers(Chunk& chunk, size_t index) {
+  if (!resident()) return rows_[index].data();
+  return chunk.numbers.data() + index * chunk_ * columns_;
+}
+
+uint8_t* EngramFetch::Place(Chunk& chunk, size_t index, size_t token) const {
+  const Layer& layer = places_[index];
+  return chunk.rows.data() + layer.begin + token * columns_ * layer.row_bytes;
+}
+
+TableRows EngramFetch::RowsAt(Chunk& chunk, size_t index, size_t token) const {
+  if (resident()) {
+    return resident_->Rows(
+        index, chunk.numbers.data() + (index * chunk_ + token) * columns_);
+  }
+  const Layer& layer = places_[index];
+  TableRows from{.codec = layer.codec,
+                 .rows = Place(chunk, index, token),
+                 .row_stride = layer.row_bytes};
+  if (layer.codec != TableCodec::kReleasedPair) return from;
+  // The store puts a row's scales behind its codes.
+  from.scales =
+      from.rows + TableRowBytes(layer.codec, store_.table(index).width);
+  from.scale_stride = layer.row_bytes;
+  return from;
 }
 
 // Whether the chunk has the rows of ids_ in these stretches, in so many layers
@@ -98,14 +149,14 @@ Status EngramFetch::Begin(std::span<const int32_t> tokens,
   return Status::Ok();
 }
 
-// rows_ of the chunk's tokens, and the histories behind its stretches.
+// Numbers() of the chunk's tokens, and the histories behind its stretches.
 void EngramFetch::Hash(Chunk* chunk) {
   chunk->after.clear();
   size_t first = 0;
   for (const Stretch& stretch : chunk->stretches) {
     rows_views_.clear();
-    for (auto& rows : rows_) {
-      rows_views_.emplace_back(rows.data() + first * columns_,
+    for (size_t index = 0; index < layers(); ++index) {
+      rows_views_.emplace_back(Numbers(*chunk, index) + first * columns_,
                                stretch.tokens * columns_);
     }
     engram::History history = stretch.before;
@@ -123,6 +174,10 @@ void EngramFetch::Submit(std::span<const Stretch> stretches, size_t n_layers,
   chunk->ids = ids_;
   chunk->stretches.assign(stretches.begin(), stretches.end());
   Hash(chunk);
+  if (resident()) {
+    chunk->tickets.assign(n_layers * Blocks(*chunk), 0);
+    return;
+  }
   const size_t tokens = ids_.size();
   requests_.clear();
   for (size_t index = 0; index < n_layers; ++index) {
@@ -132,8 +187,8 @@ void EngramFetch::Submit(std::span<const Stretch> stretches, size_t n_layers,
           {.table = index,
            .rows = std::span(rows_[index])
                        .subspan(first * columns_, count * columns_),
-           .out = Values(*chunk, index, first),
-           .format = engram::RowFormat::kBf16});
+           .out = Place(*chunk, index, first),
+           .format = format_});
     }
   }
   chunk->tickets.resize(requests_.size());
@@ -149,46 +204,65 @@ Result<EngramFetch::Rows> EngramFetch::Take(size_t index, size_t first) {
   ECPHORY_RETURN_IF_ERROR(Wait(index, begin));
   size_t end = begin + 1;
   while (end < blocks && (end + 1 - begin) * kBlock <= kMaxTaken &&
-         store_.Ready(chunk.tickets[index * blocks + end])) {
+         Ready(chunk.tickets[index * blocks + end])) {
     ECPHORY_RETURN_IF_ERROR(Wait(index, end++));
   }
   const size_t tokens = std::min(end * kBlock, chunk.ids.size()) - first;
-  return Rows{Values(chunk, index, first), tokens};
+  return Rows{RowsAt(chunk, index, first), tokens};
 }
 
 Status EngramFetch::Wait(size_t index, size_t block) {
   engram::Ticket& ticket = current_->tickets[index * Blocks(*current_) + block];
+  if (ticket == 0) return {};  // taken before
   engram::LookupStats lookup;
   const Clock::time_point start = Clock::now();
   const Status status = store_.Wait(std::exchange(ticket, 0), &lookup);
   chunk_wait_ += Seconds(Clock::now() - start);
   CountRead(lookup);
   if (status.ok() || current_->stretches.size() == 1) return status;
-  return NameSequence(index, block, status);
+  const size_t begin = block * kBlock;
+  Hash(current_);
+  const Status again =
+      ReadAgain(index, begin, std::min(begin + kBlock, current_->ids.size()));
+  return again.ok() ? status : again;
 }
 
-// Which sequence a row that could not be read is for: the first whose rows of
-// the block fail again by themselves.
-Status EngramFetch::NameSequence(size_t index, size_t block, Status status) {
-  Hash(current_);
-  size_t first = 0;
-  for (size_t i = 0; i < current_->stretches.size(); ++i) {
-    const size_t end = first + current_->stretches[i].tokens;
-    const size_t begin = std::max(first, block * kBlock);
-    const size_t stop = std::min(end, (block + 1) * kBlock);
-    if (begin < stop) {
-      const engram::Ticket again = store_.Submit(
-          {.table = index,
-           .rows = std::span(rows_[index])
-                       .subspan(begin * columns_, (stop - begin) * columns_),
-           .out = Values(*current_, index, begin),
-           .format = engram::RowFormat::kBf16});
-      const Status own = store_.Wait(again);
-      if (!own.ok()) return own.WithContext("sequence " + std::to_string(i));
-    }
-    first = end;
+// Reads and decodes the rows of tokens [begin, end), whose numbers were hashed
+// last, a sequence at a time, and says for which of several a row is broken or
+// cannot be read.
+Status EngramFetch::ReadAgain(size_t index, size_t begin, size_t end) {
+  const size_t width = store_.table(index).width;
+  const uint64_t* const numbers = Numbers(*current_, index);
+  const size_t sequences = current_->stretches.size();
+  size_t first = 0, behind = 0;
+  for (size_t i = 0; i < sequences; ++i, first = behind) {
+    behind = first + current_->stretches[i].tokens;
+    const size_t from = std::max(first, begin), to = std::min(behind, end);
+    if (from >= to) continue;
+    const std::span<const uint64_t> rows(numbers + from * columns_,
+                                         (to - from) * columns_);
+    std::vector<uint16_t> values(rows.size() * width);
+    const Status status =
+        store_.Wait(store_.Submit({.table = index,
+                                   .rows = rows,
+                                   .out = values.data(),
+                                   .format = engram::RowFormat::kBf16}));
+    if (status.ok()) continue;
+    return sequences == 1 ? status
+                          : status.WithContext("sequence " + std::to_string(i));
   }
-  return status;
+  return {};
+}
+
+Status EngramFetch::BrokenRows() {
+  Hash(current_);
+  const size_t asked = current_->tickets.size() / Blocks(*current_);
+  for (size_t index = 0; index < asked; ++index) {
+    ECPHORY_RETURN_IF_ERROR(ReadAgain(index, 0, current_->ids.size()));
+  }
+  return Corrupt(
+      "Engram rows were broken when they were decoded, and are whole when read "
+      "again: the memory or the disk is not to be trusted");
 }
 
 // Reading time is the time in which rows were under way, however many at once:

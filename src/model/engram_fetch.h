@@ -13,7 +13,9 @@
 #include "engram/hasher.h"
 #include "engram/lookup.h"
 #include "engram/store.h"
+#include "model/resident_tables.h"
 #include "ops/device_array.h"
+#include "ops/table_rows.h"
 
 namespace ecphory {
 
@@ -24,8 +26,11 @@ namespace ecphory {
 // A chunk may hold tokens of several sequences, each with a history of its own;
 // their rows are asked for together, and each is read once.
 //
-// Bounded: two chunks of bf16 values. Allocates nothing
-// per call. Not thread-safe.
+// On a host device the store decodes the rows, to bf16; for another they stay
+// as they are stored, and its operators decode them. Of tables that the device
+// has whole (resident) only row numbers are handed out, and nothing is read.
+//
+// Bounded: the rows of two chunks. Allocates nothing per call. Not thread-safe.
 class EngramFetch {
  public:
   // Tokens of one ticket: few enough that the first layer starts early, many
@@ -36,16 +41,21 @@ class EngramFetch {
   static constexpr size_t kMaxTaken = 128;
   static constexpr size_t kAllLayers = SIZE_MAX;
 
-  // Bytes held for chunks of `chunk` tokens: row values, numbers and the
-  // store's lookups of those in use and of those read ahead. A token has
-  // `columns` rows of `width` values in each of `layers` layers.
+  // Bytes held for chunks of `chunk` tokens: rows, numbers and the store's
+  // lookups of those in use and of those read ahead. A token has `columns` rows
+  // in each of `layers` layers, which take `row_bytes` together, one of each
+  // layer.
   static constexpr uint64_t BufferBytes(uint64_t layers, uint64_t columns,
-                                        uint64_t width, uint64_t chunk) {
-    const uint64_t values = columns * width;
-    return 2 * layers * chunk *
-               (values * sizeof(uint16_t) +
-                columns * engram::Lookup::kBytesPerRow) +
+                                        uint64_t row_bytes, uint64_t chunk) {
+    return 2 * columns * chunk *
+               (row_bytes + layers * engram::Lookup::kBytesPerRow) +
            layers * chunk * columns * sizeof(uint64_t) +
+           3 * chunk * sizeof(int32_t);
+  }
+  // The same, of resident tables.
+  static constexpr uint64_t NumberBytes(uint64_t layers, uint64_t columns,
+                                        uint64_t chunk) {
+    return 3 * layers * chunk * columns * sizeof(uint64_t) +
            3 * chunk * sizeof(int32_t);
   }
 
@@ -55,11 +65,12 @@ class EngramFetch {
     engram::History before;
   };
 
-  // For chunks of at most `chunk` tokens. kResourceExhausted when there is not
-  // so much memory that `device` shares.
+  // For chunks of at most `chunk` tokens. `resident`: null, or the store's
+  // tables in memory that the device's operators reach. kResourceExhausted when
+  // there is not so much memory that `device` shares.
   static Result<std::unique_ptr<EngramFetch>> Create(
-      const engram::Hasher& hasher, engram::Store& store, size_t chunk,
-      Device& device);
+      const engram::Hasher& hasher, engram::Store& store,
+      const ResidentTables* resident, size_t chunk, Device& device);
   ~EngramFetch();  // cancels
   EngramFetch(const EngramFetch&) = delete;
   EngramFetch& operator=(const EngramFetch&) = delete;
@@ -79,27 +90,36 @@ class EngramFetch {
     return current_->after[stretch];
   }
 
-  // Values of some tokens.
+  // Rows of some tokens, [tokens, columns].
   struct Rows {
-    // [tokens, columns * row values] bf16, in memory that the device shares
-    const uint16_t* values = nullptr;
+    TableRows from;
     size_t tokens = 0;
   };
   // Waits for the rows of the current chunk's token `first` in Engram layer
   // `index` and gives those of as many tokens as have come, 1 to kMaxTaken;
-  // valid until the next Begin(). Calls go through a layer's tokens in order.
+  // valid until the next Begin(). Calls go through a layer's tokens in order,
+  // and may do so again.
   // An error names table and row, and which of several sequences wanted it.
   Result<Rows> Take(size_t index, size_t first);
 
-  // Where the rows of a token in Engram layer `index` lie: of the current
-  // chunk, and of the one that Begin() makes current next.
-  const uint16_t* RowsOf(size_t index, size_t token) const {
-    return Values(*current_, index, token);
+  // Rows need no waiting for: the device has the tables.
+  bool resident() const { return resident_ != nullptr; }
+  // Where the rows lie of the chunk that Begin() makes current next, from its
+  // token `first` on, in Engram layer `index`.
+  TableRows NextRows(size_t index, size_t first) const {
+    return RowsAt(*ahead_, index, first);
   }
-  const uint16_t* NextRowsOf(size_t index, size_t token) const {
-    return Values(*ahead_, index, token);
-  }
+  // Which of two places those of the current chunk are in, and of that one.
+  size_t place() const { return static_cast<size_t>(current_ - chunks_); }
+  size_t next_place() const { return 1 - place(); }
 
+  // Of rows that were found broken when they were decoded: names the first
+  // table and row of the current chunk that still is, as Take() does. Waits for
+  // reads.
+  Status BrokenRows();
+  // The device itself waited for rows of the current chunk, for so long: what
+  // the host waited was not in its way.
+  void NoteWait(double seconds) { chunk_wait_ = seconds; }
   // The current chunk is done: its times are counted.
   void End();
   // Drops everything under way.
@@ -116,15 +136,25 @@ class EngramFetch {
     std::vector<Stretch> stretches;
     std::vector<engram::History> after;   // [stretches]
     std::vector<engram::Ticket> tickets;  // [layers, blocks]; 0 = none
-    // bf16 [layers, chunk, columns * row values]
-    DeviceArray<uint16_t> values;
+    DeviceArray<uint8_t> rows;            // [layers, chunk, columns]
+    DeviceArray<uint64_t> numbers;        // instead, of resident tables
     Clock::time_point submitted;
   };
+  // How a layer's rows lie in a chunk.
+  struct Layer {
+    TableCodec codec = TableCodec::kBf16;
+    size_t row_bytes = 0;
+    size_t begin = 0;  // of the chunk's rows
+  };
 
-  EngramFetch(const engram::Hasher& hasher, engram::Store& store, size_t chunk);
+  EngramFetch(const engram::Hasher& hasher, engram::Store& store,
+              const ResidentTables* resident, size_t chunk, bool decoded);
+  Status Allocate(Device& device);
   size_t layers() const { return rows_.size(); }
   static size_t Blocks(const Chunk& chunk);
-  uint16_t* Values(Chunk& chunk, size_t index, size_t token) const;
+  uint64_t* Numbers(Chunk& chunk, size_t index);
+  uint8_t* Place(Chunk& chunk, size_t index, size_t token) const;
+  TableRows RowsAt(Chunk& chunk, size_t index, size_t token) const;
   bool IsFor(const Chunk& chunk, std::span<const Stretch> stretches,
              size_t n_layers) const;
   void Submit(std::span<const Stretch> stretches, size_t n_layers,
@@ -132,14 +162,19 @@ class EngramFetch {
   void Hash(Chunk* chunk);
   void CancelChunk(Chunk* chunk);
   Status Wait(size_t index, size_t block);
-  Status NameSequence(size_t index, size_t block, Status status);
+  bool Ready(engram::Ticket ticket) const {
+    return ticket == 0 || store_.Ready(ticket);  // 0: taken before
+  }
+  Status ReadAgain(size_t index, size_t begin, size_t end);
   void CountRead(const engram::LookupStats& lookup);
 
   const engram::Hasher& hasher_;
   engram::Store& store_;
+  const ResidentTables* const resident_;
   const size_t chunk_;
   const size_t columns_;
-  size_t values_per_token_ = 0;  // of one layer
+  const engram::RowFormat format_;  // of the rows in chunks
+  std::vector<Layer> places_;       // [layers]
 
   Chunk chunks_[2];
   Chunk* current_ = &chunks_[0];

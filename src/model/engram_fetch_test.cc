@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "engram/store_testing.h"
-#include "tensor/float_codec.h"
+#include "ops/ops.h"
 
 namespace ecphory {
 namespace {
@@ -43,7 +43,7 @@ class EngramFetchTest : public ::testing::Test {
  protected:
   EngramFetchTest() {
     for (const engram::LayerLayout& layer : hasher_.layout().layers) {
-      tables_.emplace_back(engram::TableCodec::kRow264, layer.rows, kWidth,
+      tables_.emplace_back(TableCodec::kRow264, layer.rows, kWidth,
                            "table " + std::to_string(layer.layer_id));
     }
   }
@@ -63,7 +63,8 @@ class EngramFetchTest : public ::testing::Test {
     auto store = engram::Store::Open(std::move(sources), options);
     ASSERT_TRUE(store.ok()) << store.status().ToString();
     store_ = std::move(*store);
-    auto fetch = EngramFetch::Create(hasher_, *store_, kChunk, HostDevice());
+    auto fetch =
+        EngramFetch::Create(hasher_, *store_, nullptr, kChunk, HostDevice());
     ASSERT_TRUE(fetch.ok()) << fetch.status().ToString();
     fetch_ = std::move(*fetch);
   }
@@ -88,9 +89,16 @@ class EngramFetchTest : public ::testing::Test {
                                fetch_->Take(index, first));
       EXPECT_GE(rows.tokens, 1u);
       EXPECT_LE(rows.tokens, EngramFetch::kMaxTaken);
-      std::transform(rows.values,
-                     rows.values + rows.tokens * columns() * kWidth,
-                     std::back_inserter(values), BF16ToF32);
+      std::vector<float> some(rows.tokens * columns() * kWidth);
+      uint32_t broken = 0;
+      RefOps().decode_rows({.from = rows.from,
+                            .count = rows.tokens * columns(),
+                            .width = kWidth,
+                            .x = some.data(),
+                            .broken = &broken},
+                           pool_);
+      EXPECT_EQ(broken, 0u);
+      values.insert(values.end(), some.begin(), some.end());
       first += rows.tokens;
       EXPECT_LE(first, tokens);
     }
@@ -133,6 +141,7 @@ class EngramFetchTest : public ::testing::Test {
   size_t columns() const { return hasher_.layout().columns(); }
   uint64_t lookups() const { return store_->stats().lookups; }
 
+  ThreadPool pool_{1};
   const engram::Hasher hasher_ = SmallHasher();
   std::vector<TestTable> tables_;
   std::vector<std::shared_ptr<GateFile>> gates_;

@@ -29,8 +29,6 @@ Status Forward::Run(const ForwardChunk& chunk,
                     std::span<const ForwardSegment> segments) {
   chunk_ = &chunk;
   BeginSegments(segments);
-  // Rows depend on token ids alone: ask before the first layer runs.
-  ECPHORY_RETURN_IF_ERROR(BeginEngram());
   const Status status = RunOnDevice();
   status.ok() ? Commit() : Abandon();
   return status;

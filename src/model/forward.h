@@ -22,6 +22,7 @@
 #include "model/engram_fetch.h"
 #include "model/forward_scratch.h"
 #include "model/hyper_connections.h"
+#include "model/resident_tables.h"
 #include "model/weights.h"
 #include "ops/device.h"
 #include "ops/ops.h"
@@ -36,8 +37,10 @@ struct ForwardModel {
   Device* device = nullptr;
   const Ops* ops = nullptr;  // the device's, or those that time them
   ThreadPool* pool = nullptr;
-  const engram::Hasher* hasher = nullptr;    // null: model without Engram
-  engram::Store* store = nullptr;            // null likewise
+  const engram::Hasher* hasher = nullptr;  // null: model without Engram
+  engram::Store* store = nullptr;          // null likewise
+  // The tables, when the device takes rows from them itself.
+  const ResidentTables* tables = nullptr;
   const float* inv_freq = nullptr;           // [rope_dim / 2], ratio 0 layers
   const float* inv_freq_compress = nullptr;  // [rope_dim / 2], all others
 };
@@ -166,10 +169,13 @@ class Forward : private ForwardScratch {
 
   // Glue (forward_steps.cc).
   Status RunOnDevice();
+  Status RunOperators();
+  Status RunAgain();
   void WriteInputs();
   void SendInputs();
   void ProjectRows(const EngramWeights& weights, const EngramFetch::Rows& rows,
                    float* kv);
+  Status CheckRows();
   Status BeginEngram();
   size_t EngramLayers(bool encoder_only) const;
   void StoreWindow(uint32_t layer, const float* kv);
@@ -226,10 +232,9 @@ class Forward : private ForwardScratch {
       int32_t published_after = -1;
     };
     std::vector<Sequence> sequences;
-    const uint16_t* rows = nullptr;  // of the first Engram layer
-    // One part more than tables: before each, and to the end.
-    std::vector<std::unique_ptr<Recording>> parts;
-    std::vector<size_t> tables;  // whose rows the next part needs
+    size_t place = 0;  // of its Engram rows
+    std::unique_ptr<Recording> work;
+    std::vector<size_t> tables;  // for whose rows it waits, in order
     const float* logits = nullptr;
   };
   // Steps of odd and of even positions differ where groups have two tokens.
@@ -237,11 +242,11 @@ class Forward : private ForwardScratch {
   bool IsStep() const;
   bool IsRecorded(const Step& step) const;
   Result<EngramFetch::Rows> TakeRows(size_t index, size_t first);
-  Status NextRecording();
-  Status EndRecording();
   void RecordNextStep();
   Status RecordStep(Step* step);
-  Result<bool> ReplayStep();
+  bool ReplayStep();
+  Status HandOverRows(Status status);
+  bool ReplayedWithRows();
 
   // Makes an operator's calls for all segments, or tiles, at once:
   // args_of(segment) are the arguments.
@@ -286,9 +291,13 @@ class Forward : private ForwardScratch {
   // finished.
   const float* last_logits_ = nullptr;
   std::unique_ptr<EngramFetch> engram_;  // none: no memory, or gates shut
+  // [1] 1: a row of the pass was broken when it was decoded.
+  DeviceArray<uint32_t> engram_broken_;
+  DeviceArray<HostFlag> engram_flags_;  // [Engram layers] their rows have come
 
   Step steps_[kSteps];
   Step* recording_ = nullptr;  // null: work is done, not recorded
+  Step* replayed_ = nullptr;   // the last one that was
   bool recording_failed_ = false;
   uint64_t replayed_steps_ = 0;
 

@@ -3,12 +3,11 @@
 //
 // The positions of the next step are known, if the same sequences take it, and
 // with them every argument of every operator; the tokens are not, but they are
-// read from memory, and so are the Engram rows. A recording ends where an
-// Engram layer needs its rows: the host waits for them between two recordings,
-// while the device does the first.
+// read from memory, and so are the Engram rows. A step is one recording: it is
+// given to the device whole, before its rows are asked for, and each Engram
+// layer in it waits for a flag that the host raises when the rows have come.
 #include <algorithm>
 
-#include "base/check.h"
 #include "model/forward.h"
 
 namespace ecphory {
@@ -21,6 +20,8 @@ bool Forward::IsStep() const {
          !chunk_->encoder_only && chunk_->decoder_begin == 0;
 }
 
+// Before the rows of the chunk under way are asked for, unless the device has
+// them.
 bool Forward::IsRecorded(const Step& step) const {
   return step.ready && IsStep() &&
          std::equal(segments_.begin(), segments_.end(), step.sequences.begin(),
@@ -30,30 +31,20 @@ bool Forward::IsRecorded(const Step& step) const {
                              recorded.position == s.position() &&
                              recorded.published_before == s.published_keys;
                     }) &&
-         step.rows == (engram_ ? engram_->RowsOf(0, 0) : nullptr);
+         step.place == (!engram_              ? 0
+                        : engram_->resident() ? engram_->place()
+                                              : engram_->next_place());
 }
 
-// While recording, those of all tokens will have come when its part is done.
+// While recording, those of all tokens will have come when their flag is up.
 Result<EngramFetch::Rows> Forward::TakeRows(size_t index, size_t first) {
   if (recording_ == nullptr) return engram_->Take(index, first);
-  if (first == 0) {
-    ECPHORY_RETURN_IF_ERROR(NextRecording());
+  if (first == 0 && !engram_->resident()) {
+    queue_->Await(&engram_flags_.data()[index]);
     recording_->tables.push_back(index);
   }
-  return EngramFetch::Rows{engram_->NextRowsOf(index, first),
+  return EngramFetch::Rows{engram_->NextRows(index, first),
                            std::min(tokens() - first, EngramFetch::kMaxTaken)};
-}
-
-// Ends the part under way and begins the next.
-Status Forward::NextRecording() {
-  ECPHORY_RETURN_IF_ERROR(EndRecording());
-  return queue_->BeginRecording();
-}
-
-Status Forward::EndRecording() {
-  const size_t part = recording_->tables.size();
-  if (recording_->parts.size() <= part) recording_->parts.resize(part + 1);
-  return queue_->EndRecording(&recording_->parts[part]);
 }
 
 // For the next positions, as if this step had been committed.
@@ -88,14 +79,13 @@ Status Forward::RecordStep(Step* step) {
                                .position = s.position(),
                                .published_before = s.state->published_keys});
   }
-  step->rows = engram_ ? engram_->NextRowsOf(0, 0) : nullptr;
+  step->place = engram_ ? engram_->next_place() : 0;
   step->tables.clear();
   recording_ = step;
   Status status = queue_->BeginRecording();
   if (status.ok()) {
-    SendInputs();
-    status = RunLayers();
-    const Status ended = EndRecording();
+    status = RunOperators();
+    const Status ended = queue_->EndRecording(&step->work);
     if (status.ok()) status = ended;
   }
   recording_ = nullptr;
@@ -106,26 +96,49 @@ Status Forward::RecordStep(Step* step) {
   return status;
 }
 
-// True when it was done; false when it has to be run after all.
-Result<bool> Forward::ReplayStep() {
+// True when the device has been given the step; false when it has to be run
+// after all.
+bool Forward::ReplayStep() {
   Step& step = steps_[segments_[0].position() % kSteps];
   if (!IsRecorded(step)) return false;
   step.ready = false;  // of these positions only
-  if (!queue_->Replay(*step.parts[0])) return false;
-  for (size_t i = 0; i < step.tables.size(); ++i) {
-    for (size_t first = 0; first < tokens();) {
-      ECPHORY_ASSIGN_OR_RETURN(const EngramFetch::Rows rows,
-                               engram_->Take(step.tables[i], first));
-      first += rows.tokens;
-    }
-    ECPHORY_CHECK(queue_->Replay(*step.parts[i + 1]));
-  }
+  for (const size_t index : step.tables) engram_flags_.data()[index].Lower();
+  if (!queue_->Replay(*step.work)) return false;
+  replayed_ = &step;
   for (size_t i = 0; i < segments_.size(); ++i) {
     segments_[i].state->published_keys = step.sequences[i].published_after;
   }
   last_logits_ = step.logits;
-  ++replayed_steps_;
   return true;
+}
+
+// Raises the replayed step's flags as its rows come. Without them the device
+// goes on as well, to the end of a step that will not be committed.
+Status Forward::HandOverRows(Status status) {
+  for (const size_t index : replayed_->tables) {
+    for (size_t first = 0; status.ok() && first < tokens();) {
+      const Result<EngramFetch::Rows> rows = engram_->Take(index, first);
+      status = rows.status();
+      if (status.ok()) first += rows->tokens;
+    }
+    engram_flags_.data()[index].Raise();
+  }
+  return status;
+}
+
+// After the queue has finished: the time that the device stood still for rows,
+// and whether it had them all.
+bool Forward::ReplayedWithRows() {
+  bool all = true;
+  double seconds = 0;
+  for (const size_t index : replayed_->tables) {
+    const HostFlag& flag = engram_flags_.data()[index];
+    all &= flag.given_up == 0;
+    seconds += 1e-9 * static_cast<double>(flag.waited_ns);
+  }
+  if (engram_) engram_->NoteWait(seconds);
+  if (all) ++replayed_steps_;
+  return all;
 }
 
 }  // namespace ecphory

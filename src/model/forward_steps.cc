@@ -63,9 +63,15 @@ Status Forward::Allocate() {
   ECPHORY_RETURN_IF_ERROR(streams_.Allocate(options_.chunk, device));
   ECPHORY_ASSIGN_OR_RETURN(queue_, device.NewQueue());
   if (!config_.engram.enabled() || !options_.engram) return {};
-  ECPHORY_ASSIGN_OR_RETURN(engram_,
-                           EngramFetch::Create(*model_.hasher, *model_.store,
-                                               options_.chunk, device));
+  ECPHORY_ASSIGN_OR_RETURN(
+      engram_, EngramFetch::Create(*model_.hasher, *model_.store, model_.tables,
+                                   options_.chunk, device));
+  ECPHORY_ASSIGN_OR_RETURN(engram_broken_, DeviceArray<uint32_t>::Allocate(
+                                               device, 1, MemoryKind::kShared));
+  ECPHORY_ASSIGN_OR_RETURN(
+      engram_flags_,
+      DeviceArray<HostFlag>::Allocate(device, config_.engram.layer_ids.size(),
+                                      MemoryKind::kShared));
   return {};
 }
 
@@ -76,18 +82,42 @@ Status Forward::Allocate() {
 Status Forward::RunOnDevice() {
   const Queue::Scope scope(*queue_);
   WriteInputs();
-  Result<bool> replayed = ReplayStep();
-  Status status = replayed.status();
-  if (replayed.ok() && !*replayed) {
-    SendInputs();
-    status = RunLayers();
+  // Rows depend on token ids alone: ask before the first layer runs. A step
+  // that waits for them by itself need not wait for the asking.
+  const bool waits = engram_ && !engram_->resident();
+  Status status = waits ? Status() : BeginEngram();
+  const bool replayed = status.ok() && ReplayStep();
+  if (waits) status = BeginEngram();
+  if (replayed) {
+    status = HandOverRows(status);
+  } else if (status.ok()) {
+    status = RunOperators();
   }
   if (status.ok() && IsStep()) RecordNextStep();
+  const Status finished = queue_->Finish();
+  if (status.ok()) status = finished;
+  if (status.ok() && replayed && !ReplayedWithRows()) status = RunAgain();
+  return status.ok() ? CheckRows() : status;
+}
+
+Status Forward::RunOperators() {
+  SendInputs();
+  return RunLayers();
+}
+
+// A step that went on without its rows, which have come since.
+Status Forward::RunAgain() {
+  for (const Segment& s : segments_) {
+    s.state->published_keys = s.published_keys;
+  }
+  WriteInputs();
+  const Status status = RunOperators();
   const Status finished = queue_->Finish();
   return status.ok() ? finished : status;
 }
 
 void Forward::WriteInputs() {
+  if (engram_) *engram_broken_.data() = 0;
   std::copy(chunk_->tokens.begin(), chunk_->tokens.end(), ids_.host());
   std::copy(chunk_->image.begin(), chunk_->image.end(), image_.host());
   int64_t* position = positions_.host();
@@ -120,11 +150,20 @@ void Forward::SendInputs() {
 // kv[rows, (H + 1) * D]; stored values are bf16 in both activation modes.
 void Forward::ProjectRows(const EngramWeights& w, const EngramFetch::Rows& rows,
                           float* kv) {
-  ops_.widen_bf16({.bits = rows.values,
-                   .count = rows.tokens * w.wkv.cols,
-                   .x = engram_rows_.data()},
-                  pool_);
+  const size_t width = config_.engram.head_dim;
+  ops_.decode_rows({.from = rows.from,
+                    .count = rows.tokens * (w.wkv.cols / width),
+                    .width = width,
+                    .x = engram_rows_.data(),
+                    .broken = engram_broken_.data()},
+                   pool_);
   Project(w.wkv, engram_rows_.data(), rows.tokens, kv, MatmulInput::kBF16);
+}
+
+// After the queue has finished: whether the rows so far were whole.
+Status Forward::CheckRows() {
+  if (!engram_ || *engram_broken_.data() == 0) return {};
+  return engram_->BrokenRows();
 }
 
 // This chunk's rows, then those of the next: they are served in this order.
@@ -253,6 +292,7 @@ Status Forward::EmitAllLogits() {
     if (!chunk_->on_logits) continue;
     ECPHORY_ASSIGN_OR_RETURN(const float* const logits,
                              logits_.Receive(*queue_, 0, count * vocab));
+    ECPHORY_RETURN_IF_ERROR(CheckRows());
     ECPHORY_RETURN_IF_ERROR(
         chunk_->on_logits(first, count, {logits, count * vocab}));
   }

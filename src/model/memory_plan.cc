@@ -30,10 +30,26 @@ uint64_t EntryBytes(const ModelConfig& c, bool rounding = true) {
          RowBytes(formats.index_key, c.index_head_dim);
 }
 
-uint64_t EngramBytes(const ModelConfig& c, const SessionOptions& options) {
+// With rows that take so many bytes, one of each layer.
+uint64_t EngramBytes(const ModelConfig& c, const SessionOptions& options,
+                     uint64_t row_bytes) {
   if (!c.engram.enabled() || !options.engram) return 0;
   return EngramFetch::BufferBytes(c.engram.layer_ids.size(), c.engram.columns(),
-                                  c.engram.head_dim, options.chunk);
+                                  row_bytes, options.chunk);
+}
+
+// Without rows.
+uint64_t EngramNumberBytes(const ModelConfig& c,
+                           const SessionOptions& options) {
+  if (!c.engram.enabled() || !options.engram) return 0;
+  return EngramFetch::NumberBytes(c.engram.layer_ids.size(), c.engram.columns(),
+                                  options.chunk);
+}
+
+// As the processor keeps them: bf16.
+uint64_t DecodedRowBytes(const ModelConfig& c) {
+  return c.engram.layer_ids.size() *
+         TableRowBytes(TableCodec::kBf16, c.engram.head_dim);
 }
 
 MatmulInput InputOf(Activations activations) {
@@ -150,7 +166,7 @@ uint64_t DeviceScratchBytes(const ModelConfig& c, const SessionOptions& options,
 uint64_t ScratchBytes(const ModelConfig& c, const SessionOptions& options,
                       uint32_t sequences) {
   return DeviceScratchBytes(c, options, sequences) + sizeof(Forward) +
-         EngramBytes(c, options) +
+         EngramBytes(c, options, DecodedRowBytes(c)) +
          sequences * SequenceBytes(c, options.context);
 }
 
@@ -177,6 +193,9 @@ MemoryPlan PlanMemory(const ModelConfig& c, const SessionOptions& asked,
   plan.state_fixed = FixedStateBytes(c, plan.chunk, rounding);
   plan.state_context = StateBytes(c, plan.context, plan.chunk, rounding);
   plan.scratch = ScratchBytes(c, options, sequences);
+  if (model.engram_place == EngramPlace::kHost) {
+    plan.engram_tables = model.engram_table_bytes;
+  }
   plan.prefill_copy = PrefillCopyBytes(c, options);
   if (model.keeps_scratch) {
     plan.operators =
@@ -186,15 +205,18 @@ MemoryPlan PlanMemory(const ModelConfig& c, const SessionOptions& asked,
 }
 
 void LeaveToDevice(const ModelConfig& c, SessionOptions options,
-                   MemoryPlan* plan) {
+                   const PlannedModel& model, MemoryPlan* plan) {
   options.context = plan->context;
   options.chunk = plan->chunk;
   plan->mapped_weights = plan->copied_weights = 0;
   plan->resident_weights = uint64_t{c.n_layers} * c.n_experts * sizeof(Expert);
   plan->state_fixed = c.engram.enabled() ? sizeof(engram::History) : 0;
   plan->state_context = plan->state_fixed;
-  plan->scratch -=
-      std::min(plan->scratch, DeviceScratchBytes(c, options, plan->sequences));
+  plan->scratch -= DeviceScratchBytes(c, options, plan->sequences) +
+                   EngramBytes(c, options, DecodedRowBytes(c));
+  plan->scratch += model.engram_place == EngramPlace::kDisk
+                       ? EngramBytes(c, options, model.engram_row_bytes)
+                       : EngramNumberBytes(c, options);
   plan->operators = 0;
 }
 
@@ -206,6 +228,16 @@ Status CheckFits(const std::string& what, uint64_t bytes,
       "%s need %llu bytes of memory, %llu are to be had; %s", what.c_str(),
       static_cast<unsigned long long>(bytes),
       static_cast<unsigned long long>(*attainable), advice.c_str());
+}
+
+Status CheckFits(const std::string& what, uint64_t bytes, const Device& device,
+                 const std::string& advice) {
+  ECPHORY_ASSIGN_OR_RETURN(const DeviceMemory memory, device.memory());
+  if (bytes <= memory.free) return {};
+  return ResourceExhausted(
+      "%s need %llu bytes of the memory of %s, %llu are free; %s", what.c_str(),
+      static_cast<unsigned long long>(bytes), device.name().c_str(),
+      static_cast<unsigned long long>(memory.free), advice.c_str());
 }
 
 }  // namespace ecphory

@@ -8,6 +8,7 @@
 #include "ecphory/model.h"
 #include "ecphory/session.h"
 #include "model/planned_model.h"
+#include "ops/device.h"
 
 namespace ecphory {
 
@@ -48,13 +49,17 @@ MemoryPlan PlanMemory(const ModelConfig& config, const SessionOptions& options,
                       const PlannedModel& model, uint32_t sequences = 1);
 
 // Takes out what lies in the memory of another device than the host, weights
-// included (ecphory/device_plan.h plans it).
+// included (ecphory/device_plan.h plans it). Engram rows stay as they are
+// stored.
 void LeaveToDevice(const ModelConfig& config, SessionOptions options,
-                   MemoryPlan* plan);
+                   const PlannedModel& model, MemoryPlan* plan);
 
 // kResourceExhausted unless the process can get so many bytes: "WHAT of N bytes
 // ..., M are to be had; ADVICE". Where that is not known everything fits.
 Status CheckFits(const std::string& what, uint64_t bytes,
+                 const std::string& advice);
+// The same, of a device's memory.
+Status CheckFits(const std::string& what, uint64_t bytes, const Device& device,
                  const std::string& advice);
 
 }  // namespace ecphory

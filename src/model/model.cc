@@ -5,6 +5,7 @@
 
 #include "base/heap.h"
 #include "base/quote.h"
+#include "model/device_weights.h"
 #include "model/memory_plan.h"
 #include "model/model_impl.h"
 #include "model/rope_table.h"
@@ -14,28 +15,61 @@ namespace ecphory {
 
 namespace {
 
+// For a device that reads whole tables by itself there is little left to read:
+// broken rows, so as to name them.
+engram::StoreOptions StoreOptionsOf(const ModelOptions& options,
+                                    EngramPlace place, bool resident) {
+  if (resident) {
+    return {.io = IoMode::kPread,
+            .io_threads = 1,
+            .queue_depth = 1,
+            .cache_bytes = 0};
+  }
+  const IoMode mode = *ParseIoMode(options.engram_io);
+  return {.io = place == EngramPlace::kHost ? IoMode::kRam : mode,
+          .io_threads = options.engram_io_threads,
+          .queue_depth = options.engram_queue_depth,
+          .cache_bytes = options.engram_cache_bytes};
+}
+
+Status LoadTables(std::span<const engram::TableSource> tables,
+                  const ModelOptions& options, Model::Impl* impl) {
+  const bool shared = impl->planned.engram_place == EngramPlace::kHost;
+  ECPHORY_ASSIGN_OR_RETURN(
+      impl->tables,
+      ResidentTables::Load(tables, *impl->device,
+                           shared ? MemoryKind::kShared : MemoryKind::kDevice,
+                           options.on_load));
+  impl->engram_io.reason =
+      std::to_string(impl->planned.engram_table_bytes) + " bytes in " +
+      (shared ? "pinned memory of the host, which " : "the memory of ") +
+      impl->device->name() + (shared ? " reads" : "");
+  return Status::Ok();
+}
+
 Status OpenEngram(const ModelOptions& options, Model::Impl* impl) {
   if (!impl->source.config.engram.enabled()) return Status::Ok();
+  const EngramPlace place = impl->planned.engram_place;
+  const bool resident = place != EngramPlace::kDisk && !impl->device->is_host();
   const uint64_t before = HeapInUse();
   ECPHORY_ASSIGN_OR_RETURN(impl->hasher, MakeHasher(impl->source));
-  ECPHORY_ASSIGN_OR_RETURN(std::vector<engram::TableSource> tables,
+  ECPHORY_ASSIGN_OR_RETURN(const std::vector<engram::TableSource> tables,
                            EngramTables(impl->source));
-  engram::StoreOptions store;
-  ECPHORY_ASSIGN_OR_RETURN(store.io, ParseIoMode(options.engram_io));
-  store.io_threads = options.engram_io_threads;
-  store.queue_depth = options.engram_queue_depth;
-  store.cache_bytes = options.engram_cache_bytes;
-  ECPHORY_ASSIGN_OR_RETURN(impl->store,
-                           engram::Store::Open(std::move(tables), store));
+  ECPHORY_ASSIGN_OR_RETURN(
+      impl->store,
+      engram::Store::Open(tables, StoreOptionsOf(options, place, resident)));
   const engram::IoReport& io = impl->store->io();
   impl->info.memory.engram_cache = io.cache_bytes;
   const uint64_t after = HeapInUse();
-  if (after > before) impl->info.memory.engram_reading = after - before;
-  impl->engram_io = {.mode = IoModeName(io.mode),
-                     .direct = io.direct,
-                     .fallback = io.fallback,
-                     .cache_bytes = io.cache_bytes,
-                     .reason = io.reason};
+  impl->info.memory.engram_reading = after - std::min(before, after);
+  impl->engram_io.place = EngramPlaceName(place);
+  if (resident) return LoadTables(tables, options, impl);
+  impl->engram_io.reason = io.reason;
+  if (place != EngramPlace::kDisk) return Status::Ok();
+  impl->engram_io.mode = IoModeName(io.mode);
+  impl->engram_io.direct = io.direct;
+  impl->engram_io.fallback = io.fallback;
+  impl->engram_io.cache_bytes = io.cache_bytes;
   return Status::Ok();
 }
 
@@ -46,6 +80,24 @@ Status StartBackend(const ModelOptions& options, Model::Impl* impl) {
   ECPHORY_ASSIGN_OR_RETURN(impl->threads, ChooseThreads(options));
   ECPHORY_ASSIGN_OR_RETURN(impl->pool, StartThreads(impl->threads));
   return Status::Ok();
+}
+
+// Before anything is loaded.
+Status CheckTablesFit(const std::string& path, const Model::Impl& impl) {
+  const PlannedModel& planned = impl.planned;
+  if (planned.engram_place == EngramPlace::kHost) {
+    return CheckFits(
+        path + ": Engram tables in memory (host)",
+        planned.engram_table_bytes + impl.info.memory.copied_weights,
+        "leave them on disk (disk)");
+  }
+  if (planned.engram_place != EngramPlace::kGpu) return Status::Ok();
+  ECPHORY_ASSIGN_OR_RETURN(const uint64_t weights,
+                           DeviceWeightBytes(impl.source));
+  return CheckFits(path + ": Engram tables (gpu) and weights",
+                   planned.engram_table_bytes + weights, *impl.device,
+                   "leave the tables in memory of the host (host) or on disk "
+                   "(disk)");
 }
 
 Status ReadHeaders(const std::string& path, const ModelOptions& options,
@@ -60,9 +112,12 @@ Status ReadHeaders(const std::string& path, const ModelOptions& options,
   MemoryPlan& plan = impl->info.memory;
   const uint64_t after = HeapInUse();
   plan.names = after - std::min(before, after);
-  if (plan.copied_weights == 0) return Status::Ok();
-  return CheckFits(path + ": weights to copy", plan.copied_weights,
-                   "leave them in the mapped file (map)");
+  if (plan.copied_weights > 0) {
+    ECPHORY_RETURN_IF_ERROR(CheckFits(path + ": weights to copy",
+                                      plan.copied_weights,
+                                      "leave them in the mapped file (map)"));
+  }
+  return CheckTablesFit(path, *impl);
 }
 
 Status ReadWeights(const ModelOptions& options, Model::Impl* impl) {
@@ -85,6 +140,7 @@ Status PlanForward(Model::Impl* impl) {
   forward.pool = impl->pool.get();
   forward.hasher = impl->hasher ? &*impl->hasher : nullptr;
   forward.store = impl->store.get();
+  forward.tables = impl->tables.get();
   Device& device = *impl->device;
   ECPHORY_ASSIGN_OR_RETURN(
       impl->inv_freq,
@@ -185,7 +241,9 @@ MemoryPlan Model::PlanMemory(const SessionOptions& options,
   plan.names = opened.names;
   plan.engram_cache = opened.engram_cache;
   plan.engram_reading = opened.engram_reading;
-  if (!impl_->device->is_host()) LeaveToDevice(config(), options, &plan);
+  if (!impl_->device->is_host()) {
+    LeaveToDevice(config(), options, impl_->planned, &plan);
+  }
   return plan;
 }
 

@@ -14,6 +14,7 @@
 #include "model/compute_threads.h"
 #include "model/forward.h"
 #include "model/planned_model.h"
+#include "model/resident_tables.h"
 #include "model/source.h"
 #include "model/weights.h"
 #include "ops/device_array.h"
@@ -27,6 +28,7 @@ struct Model::Impl {
   Weights weights;
   std::optional<engram::Hasher> hasher;
   std::unique_ptr<engram::Store> store;
+  std::unique_ptr<ResidentTables> tables;  // of a device that reads them
   EngramIoFacts engram_io;
   PlannedModel planned;
   ComputeThreads threads;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/compute_threads.h"
+#include "model/engram_source.h"
 #include "model/stored_tensor.h"
 #include "model/tensor_slots.h"
 
@@ -94,6 +95,14 @@ Result<PlannedModel> PlanModel(const ModelSource& source,
     ECPHORY_ASSIGN_OR_RETURN(const std::vector<StoredMatrix> stored,
                              FindMatrices(source, slot));
     planner.Add(slot, stored.front());
+  }
+  ECPHORY_ASSIGN_OR_RETURN(model.engram_place, FindEngramPlace(options));
+  for (size_t i = 0; i < source.config.engram.layer_ids.size(); ++i) {
+    ECPHORY_ASSIGN_OR_RETURN(const StoredTable table, FindTable(source, i));
+    const uint64_t bytes = TableRowBytes(table.codec, table.width) +
+                           TableScaleBytes(table.codec, table.width);
+    model.engram_row_bytes += bytes;
+    model.engram_table_bytes += table.rows * bytes;
   }
   return model;
 }

@@ -7,6 +7,7 @@
 
 #include "ecphory/model.h"
 #include "ecphory/status.h"
+#include "model/engram_place.h"
 #include "model/source.h"
 #include "ops/cpu/scratch_plan.h"
 
@@ -21,6 +22,9 @@ struct PlannedModel {
   std::vector<ScratchProduct> head;      // with one token
   std::vector<ScratchProduct> engram;    // with rows of the memory
   std::vector<ScratchExperts> experts;
+  EngramPlace engram_place = EngramPlace::kDisk;
+  uint64_t engram_table_bytes = 0;  // of all tables, as stored
+  uint64_t engram_row_bytes = 0;    // of a row of each, as stored
 };
 
 // Errors name what is missing or of the wrong shape.

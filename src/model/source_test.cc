@@ -106,7 +106,7 @@ TEST(Source, EngramTablesOfADirectory) {
   ASSERT_TRUE(tables.ok()) << tables.status().ToString();
   ASSERT_EQ(tables->size(), 2u);
   const engram::TableSource& table = (*tables)[1];
-  EXPECT_EQ(table.codec, engram::TableCodec::kReleasedPair);
+  EXPECT_EQ(table.codec, TableCodec::kReleasedPair);
   EXPECT_EQ(table.name, "layers.3.engram.embed.weight");
   EXPECT_EQ(table.rows, 3424u);
   EXPECT_EQ(table.width, 64u);
@@ -243,7 +243,7 @@ TEST(Source, Bf16TablesAreAccepted) {
   model.tensors.erase("layers.3.engram.embed.scale");
   const Result<ModelSource> source = OpenModelSource(model.Write());
   ASSERT_TRUE(source.ok()) << source.status().ToString();
-  EXPECT_EQ(FindTable(*source, 1)->codec, engram::TableCodec::kBf16);
+  EXPECT_EQ(FindTable(*source, 1)->codec, TableCodec::kBf16);
 }
 
 // ---- what info prints ----

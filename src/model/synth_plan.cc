@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/quote.h"
-#include "engram/row_codec.h"
 #include "format/layer_name.h"
 #include "model/names.h"
 #include "model/synth_scale.h"
 #include "model/tensor_slots.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory {
 
@@ -168,8 +168,7 @@ std::vector<SynthTensor> PlanSynthGguf(const ModelConfig& config,
                        slot.shape, SynthScale(slot, config)});
   }
   const EngramConfig& e = config.engram;
-  const uint64_t row_bytes =
-      engram::TableRowBytes(engram::TableCodec::kRow264, e.head_dim);
+  const uint64_t row_bytes = TableRowBytes(TableCodec::kRow264, e.head_dim);
   for (uint32_t i = 0; i < e.layer_ids.size(); ++i) {
     SynthValues values;
     values.kind = SynthValues::Kind::kTableRows;

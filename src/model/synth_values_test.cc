@@ -5,9 +5,9 @@
 #include <cmath>
 #include <set>
 
-#include "engram/row_codec.h"
 #include "engram/synth_rows.h"
 #include "tensor/matrix.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory {
 namespace {
@@ -183,9 +183,8 @@ TEST(SynthValues, TableRowsHaveTheirRms) {
   double squares = 0;
   std::vector<float> values(256);
   for (size_t row = 0; row < 2000; ++row) {
-    ASSERT_TRUE(engram::DecodeTableRow(engram::TableCodec::kRow264,
-                                       bytes.data() + row * 264, nullptr, 256,
-                                       values.data()));
+    ASSERT_TRUE(DecodeTableRow(TableCodec::kRow264, bytes.data() + row * 264,
+                               nullptr, 256, values.data()));
     for (const float x : values) squares += double{x} * double{x};
   }
   const double rms = std::sqrt(squares / 2000 / 256);

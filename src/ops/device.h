@@ -7,6 +7,7 @@
 // and the waiting are nothing.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,6 +31,26 @@ enum class MemoryKind : uint8_t {
   kDevice,  // where operators are fast; the host copies
   kShared,  // memory of the host that operators reach as well, by the same
             // pointer: for what passes between them
+};
+
+// By which the host tells work that stands in a queue that what it reads has
+// been written: in kShared memory, zero at first.
+struct HostFlag {
+  // How long work waits for one before it goes on all the same: a GPU that
+  // also drives a display stops kernels after a few seconds.
+  static constexpr uint64_t kPatienceNs = 1'000'000'000;
+
+  uint32_t raised = 0;     // by the host
+  uint32_t given_up = 0;   // 1: the work went on without
+  uint64_t waited_ns = 0;  // that the work stood still
+
+  // For the next wait, while no work waits for it.
+  void Lower() { *this = {}; }
+  // What the calling thread has written so far is seen by work behind the wait.
+  // Any thread.
+  void Raise() {
+    std::atomic_ref<uint32_t>(raised).store(1, std::memory_order_release);
+  }
 };
 
 // A stretch of work that a queue has recorded.
@@ -83,6 +104,13 @@ class Queue {
   // In order, what was recorded. False, and nothing is done, when memory that
   // operators keep has moved since: then it must be recorded anew.
   virtual bool Replay(Recording& recording) = 0;
+
+  // In order: what comes after it waits until the host has raised the flag, or
+  // goes on without after HostFlag::kPatienceNs; given_up and waited_ns are
+  // there after Finish(). Between the call (or a Replay()) and Raise() nothing
+  // of the device may be called that waits, Finish() above all. On a host
+  // device the flag has been raised.
+  virtual void Await(HostFlag* flag) = 0;
 
   // Notes the moment at which all work so far is done, and the seconds between
   // the last two moments noted (which waits for the second).

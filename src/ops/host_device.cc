@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "ops/cpu/scratch_plan.h"
 #include "ops/device.h"
 #include "ops/ops.h"
@@ -39,6 +40,7 @@ class HostQueue : public Queue {
     return NoRecording();
   }
   bool Replay(Recording&) override { return false; }
+  void Await(HostFlag* flag) override { ECPHORY_CHECK(flag->raised == 1); }
   void Mark() override {
     before_ = last_;
     last_ = Clock::now();

@@ -21,6 +21,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
+#include "ops/table_rows.h"
 
 namespace ecphory {
 
@@ -40,7 +41,7 @@ struct Ops {
   void (*store_rows)(const Calls<StoreRowsArgs>&, ThreadPool&);
   void (*round_rows)(const RoundRowsArgs&, ThreadPool&);
   void (*round_bf16)(const RoundBf16Args&, ThreadPool&);
-  void (*widen_bf16)(const WidenBf16Args&, ThreadPool&);
+  void (*decode_rows)(const DecodeRowsArgs&, ThreadPool&);
   void (*pool_groups)(const Calls<PoolGroupsArgs>&, ThreadPool&);
   void (*attention)(const Calls<AttentionArgs>&, ThreadPool&);
   void (*index_scores)(const Calls<IndexScoresArgs>&, ThreadPool&);

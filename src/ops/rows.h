@@ -35,12 +35,4 @@ struct RoundBf16Args {
   size_t count = 0;
 };
 
-// x = the bf16 values of `bits`, which may lie in memory that the device shares
-// (ops/device.h).
-struct WidenBf16Args {
-  const uint16_t* bits = nullptr;  // [count]
-  size_t count = 0;
-  float* x = nullptr;  // [count]
-};
-
 }  // namespace ecphory

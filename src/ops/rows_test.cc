@@ -223,26 +223,5 @@ TEST_P(RowsTest, RoundsToBf16Exactly) {
   for (const float value : nan) EXPECT_TRUE(std::isnan(value));
 }
 
-TEST_P(RowsTest, WidenBf16KeepsEveryValue) {
-  std::mt19937 bits(11);
-  for (const size_t count : {1, 3, 7, 8, 9, 16, 31, 4096, 70001}) {
-    // 2 more: the last values of an odd count are at no multiple of anything.
-    for (const size_t skip : {0, 1, 2}) {
-      GuardedArray<uint16_t> stored(count + skip);
-      for (uint16_t& value : stored) value = static_cast<uint16_t>(bits());
-      GuardedArray<float> x(count);
-      std::vector<float> expected(count);
-      for (size_t i = 0; i < count; ++i) {
-        expected[i] = BF16ToF32(stored[skip + i]);
-      }
-      ops().widen_bf16(
-          {.bits = stored.data() + skip, .count = count, .x = x.data()},
-          Pool(1 + count % 3));
-      EXPECT_TRUE(SameBits(expected, x)) << count;
-    }
-  }
-  ops().widen_bf16({}, Pool(1));
-}
-
 }  // namespace
 }  // namespace ecphory

@@ -44,12 +44,12 @@ Result<const File*> FindTable(const std::vector<File>& files) {
                   Quoted(kTensorName).c_str(), files.size());
 }
 
-Result<engram::TableCodec> CodecOf(DType dtype) {
+Result<TableCodec> CodecOf(DType dtype) {
   switch (dtype) {
-    case DType::kBF16: return engram::TableCodec::kBf16;
-    case DType::kQ8_0: return engram::TableCodec::kQ8_0;
-    case DType::kQ4_0: return engram::TableCodec::kQ4_0;
-    case DType::kQ4_1: return engram::TableCodec::kQ4_1;
+    case DType::kBF16: return TableCodec::kBf16;
+    case DType::kQ8_0: return TableCodec::kQ8_0;
+    case DType::kQ4_0: return TableCodec::kQ4_0;
+    case DType::kQ4_1: return TableCodec::kQ4_1;
     default:
       return Unsupported("type %s, expected BF16, Q8_0, Q4_0 or Q4_1",
                          DTypeName(dtype));

@@ -21,8 +21,7 @@ TestGguf Sidecar() { return SidecarOf(SmallLayout()); }
 // A model's file with its table inside.
 TestGguf Whole() {
   TestGguf file = ModelOf(SmallLayout());
-  file.SetTable(kGgmlBF16, engram::TableCodec::kBf16, 32,
-                SmallLayout().padded_rows());
+  file.SetTable(kGgmlBF16, TableCodec::kBf16, 32, SmallLayout().padded_rows());
   return file;
 }
 
@@ -57,7 +56,7 @@ TEST(PleGguf, Sidecar) {
   EXPECT_EQ(table->layout.heads_per_ngram, 2u);
   EXPECT_EQ(table->layout.eos_id, 7);
   EXPECT_FALSE(table->layer.has_value());
-  EXPECT_EQ(table->source.codec, engram::TableCodec::kQ8_0);
+  EXPECT_EQ(table->source.codec, TableCodec::kQ8_0);
   EXPECT_EQ(table->source.rows, expected.padded_rows());
   EXPECT_EQ(table->source.width, 32u);
   EXPECT_GT(table->source.offset, 0u);
@@ -72,15 +71,15 @@ TEST(PleGguf, InsideAModel) {
   EXPECT_EQ(table->layer, 1u);
   EXPECT_EQ(table->layout.eos_id, 7);
   EXPECT_EQ(table->layout.image_id, 55);
-  EXPECT_EQ(table->source.codec, engram::TableCodec::kBf16);
+  EXPECT_EQ(table->source.codec, TableCodec::kBf16);
 }
 
 TEST(PleGguf, EveryCodec) {
-  const std::pair<GgmlType, engram::TableCodec> types[] = {
-      {kGgmlBF16, engram::TableCodec::kBf16},
-      {kGgmlQ8_0, engram::TableCodec::kQ8_0},
-      {kGgmlQ4_0, engram::TableCodec::kQ4_0},
-      {kGgmlQ4_1, engram::TableCodec::kQ4_1}};
+  const std::pair<GgmlType, TableCodec> types[] = {
+      {kGgmlBF16, TableCodec::kBf16},
+      {kGgmlQ8_0, TableCodec::kQ8_0},
+      {kGgmlQ4_0, TableCodec::kQ4_0},
+      {kGgmlQ4_1, TableCodec::kQ4_1}};
   for (const auto& [type, codec] : types) {
     TestGguf file = Sidecar();
     file.SetTable(type, codec, 32, SmallLayout().padded_rows());
@@ -202,11 +201,10 @@ TEST(PleGguf, RefusesSidecars) {
 TEST(PleGguf, ATableMayBeLongerThanItsHeadsButNotShorter) {
   TestGguf file = Whole();
   for (const uint64_t rows : {SmallLayout().rows(), uint64_t{1000}}) {
-    file.SetTable(kGgmlBF16, engram::TableCodec::kBf16, 32, rows);
+    file.SetTable(kGgmlBF16, TableCodec::kBf16, 32, rows);
     EXPECT_TRUE(OpenTable(Files{file.File()}, {}).ok()) << rows;
   }
-  file.SetTable(kGgmlBF16, engram::TableCodec::kBf16, 32,
-                SmallLayout().rows() - 1);
+  file.SetTable(kGgmlBF16, TableCodec::kBf16, 32, SmallLayout().rows() - 1);
   EXPECT_TRUE(Refuses({file.File()}, StatusCode::kCorrupt,
                       "407 rows, the heads address 408"));
 }

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "engram/row_codec.h"
 #include "format/gguf_bytes.h"
 #include "io/file.h"
 #include "ple/layout.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::ple {
 
@@ -53,12 +53,12 @@ struct TestGguf {
         gguf_bytes::ArrayKey(key, GgufType::kBool, values.size(), bytes);
   }
   // A table of `rows` rows; data is a byte of 1s, finite in every codec.
-  void SetTable(uint32_t ggml_type, engram::TableCodec codec, uint64_t width,
+  void SetTable(uint32_t ggml_type, TableCodec codec, uint64_t width,
                 uint64_t rows) {
     has_table = true;
     type = ggml_type;
     dims = {width, rows};
-    data.assign(rows * engram::TableRowBytes(codec, width), '\1');
+    data.assign(rows * TableRowBytes(codec, width), '\1');
   }
 
   std::shared_ptr<RandomAccessFile> File() const {
@@ -89,7 +89,7 @@ inline TestGguf SidecarOf(const Layout& layout) {
   file.SetUint(prefix + "row_length", layout.width);
   file.SetUint64(prefix + "total_rows", layout.rows());
   file.SetUint64(prefix + "table_rows", layout.padded_rows());
-  file.SetTable(kGgmlQ8_0, engram::TableCodec::kQ8_0, layout.width,
+  file.SetTable(kGgmlQ8_0, TableCodec::kQ8_0, layout.width,
                 layout.padded_rows());
   return file;
 }

@@ -5,10 +5,10 @@
 
 #include "base/check.h"
 #include "base/quote.h"
-#include "engram/row_codec.h"
 #include "engram/row_decode.h"
 #include "ple/shards.h"
 #include "tensor/float_codec.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::ple {
 
@@ -28,9 +28,8 @@ bool AllFinite(const std::vector<float>& values) {
 Result<uint64_t> ShardedTable::RowBytes(DType target) const {
   const bool as_it_is = target == DType::kBF16 && dtype_ == DType::kBF16;
   if (as_it_is || target == DType::kQ8_0) {
-    return engram::TableRowBytes(
-        as_it_is ? engram::TableCodec::kBf16 : engram::TableCodec::kQ8_0,
-        layout_.width);
+    return TableRowBytes(as_it_is ? TableCodec::kBf16 : TableCodec::kQ8_0,
+                         layout_.width);
   }
   return Unsupported("%s shards cannot be packed as %s, only as %s",
                      DTypeName(dtype_), DTypeName(target),
@@ -52,8 +51,8 @@ Status ShardedTable::EncodeRow(const Part& part, uint64_t row,
   values.resize(width);
   bool ok = true;
   if (dtype_ == DType::kBF16) {
-    ok = engram::DecodeTableRowFast(engram::TableCodec::kBf16, in, nullptr,
-                                    width, values.data());
+    ok = engram::DecodeTableRowFast(TableCodec::kBf16, in, nullptr, width,
+                                    values.data());
   } else {
     for (size_t i = 0; i < width; ++i) values[i] = E4M3ToF32(in[i]) * scale_;
     ok = AllFinite(values);
@@ -61,9 +60,9 @@ Status ShardedTable::EncodeRow(const Part& part, uint64_t row,
   if (ok && target == DType::kBF16) {
     std::memcpy(out, in, 2 * width);
   } else if (ok) {
-    engram::EncodeQ8Row(values.data(), width, out);
-    ok = engram::DecodeTableRowFast(engram::TableCodec::kQ8_0, out, nullptr,
-                                    width, values.data());
+    EncodeQ8Row(values.data(), width, out);
+    ok = engram::DecodeTableRowFast(TableCodec::kQ8_0, out, nullptr, width,
+                                    values.data());
   }
   if (ok) return {};
   return Corrupt("%s: tensor %s, row %" PRIu64

@@ -15,10 +15,10 @@
 #include "base/checked_math.h"
 #include "base/little_endian.h"
 #include "base/quote.h"
-#include "engram/row_codec.h"
 #include "format/safetensors.h"
 #include "ple/model_config.h"
 #include "tensor/float_codec.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::ple {
 

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "engram/row_codec.h"
 #include "io/test_directory.h"
 #include "ple/gguf_table.h"
 #include "ple/pack.h"
 #include "ple/shards_testing.h"
 #include "tensor/float_codec.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::ple {
 namespace {

@@ -57,9 +57,9 @@ void FillTables(const TableSet& set, const TableFiles& files,
   bench->rows_per_token =
       set.source.config.columns() * static_cast<uint32_t>(set.tables.size());
   bench->table_bytes = files.bytes();
-  bench->row_bytes = engram::TableRowBytes(table.codec, table.width) +
-                     engram::TableScaleBytes(table.codec, table.width);
-  bench->codec = engram::TableCodecName(table.codec);
+  bench->row_bytes = TableRowBytes(table.codec, table.width) +
+                     TableScaleBytes(table.codec, table.width);
+  bench->codec = TableCodecName(table.codec);
   for (const auto& file : files.files) {
     bench->files.push_back(DescribeFile(*file));
   }

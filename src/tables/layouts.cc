@@ -17,8 +17,6 @@ namespace ecphory::tables {
 
 namespace {
 
-using engram::TableCodec;
-
 const std::string kPrefix = engram::kGgufPrefix;
 // Tables begin on a page of every common system.
 constexpr uint64_t kGgufAlignment = 16384;
@@ -160,8 +158,7 @@ Result<EngramConfig> NamedLayout(const std::string& name) {
 Result<TableFilePlan> PlanGguf(const TableNumbers& numbers) {
   GgufWriter writer(kGgufAlignment);
   AddNumbers(numbers, &writer);
-  const uint64_t row_bytes =
-      engram::TableRowBytes(TableCodec::kRow264, numbers.width);
+  const uint64_t row_bytes = TableRowBytes(TableCodec::kRow264, numbers.width);
   for (const engram::LayerLayout& layer : numbers.layout.layers) {
     ECPHORY_RETURN_IF_ERROR(writer.AddTensor(
         engram::TableTensorName(engram::TensorNaming::kGguf, layer.layer_id),
@@ -182,7 +179,7 @@ Result<TableFilePlan> PlanGguf(const TableNumbers& numbers) {
 
 Result<TableFilePlan> PlanRaw(const TableNumbers& numbers, TableCodec codec) {
   TableFilePlan plan;
-  const size_t row_bytes = engram::TableRowBytes(codec, numbers.width);
+  const size_t row_bytes = TableRowBytes(codec, numbers.width);
   for (const engram::LayerLayout& layer : numbers.layout.layers) {
     ECPHORY_RETURN_IF_ERROR(Append(RangeName(layer.layer_id, RangeKind::kRows),
                                    layer.rows, row_bytes, &plan));

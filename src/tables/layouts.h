@@ -10,8 +10,8 @@
 #include "ecphory/status.h"
 #include "ecphory/tokenizer.h"
 #include "engram/layout.h"
-#include "engram/row_codec.h"
 #include "tables/table_writer.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::tables {
 
@@ -33,11 +33,10 @@ Result<EngramConfig> NamedLayout(const std::string& name);
 // where there is one, and the tables on page boundaries at the end.
 Result<TableFilePlan> PlanGguf(const TableNumbers& numbers);
 // Rows and nothing else, one table behind another.
-Result<TableFilePlan> PlanRaw(const TableNumbers& numbers,
-                              engram::TableCodec codec);
+Result<TableFilePlan> PlanRaw(const TableNumbers& numbers, TableCodec codec);
 // One safetensors file with the released names: codes and scales of a layer
 // are two regions (kReleasedPair), or bf16 rows one.
 Result<TableFilePlan> PlanSafetensors(const TableNumbers& numbers,
-                                      engram::TableCodec codec);
+                                      TableCodec codec);
 
 }  // namespace ecphory::tables

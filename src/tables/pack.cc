@@ -21,8 +21,6 @@ namespace ecphory::tables {
 
 namespace {
 
-using engram::TableCodec;
-
 Result<TableFilePlan> PlanOf(const PackOptions& options,
                              const TableNumbers& numbers) {
   if (options.container == TableContainer::kSafetensors) {
@@ -45,7 +43,7 @@ Result<PackJob> EngramPackJob(const PackOptions& options, size_t threads) {
   job.signature = "pack " + source->identity() + "header " +
                   Hex(Digest::Of(job.plan.header));
   job.inputs = source->files();
-  job.codec = engram::TableCodecName(TableCodec::kRow264);
+  job.codec = TableCodecName(TableCodec::kRow264);
   job.width = numbers.width;
   for (size_t i = 0; i < job.plan.regions.size(); ++i) {
     const engram::LayerLayout& layer = numbers.layout.layers[i];

@@ -6,7 +6,6 @@
 
 #include "base/checked_math.h"
 #include "base/quote.h"
-#include "engram/row_codec.h"
 #include "format/json_keys.h"
 #include "io/file.h"
 #include "ple/pack.h"
@@ -15,6 +14,7 @@
 #include "tables/pack_job.h"
 #include "tables/per_layer.h"
 #include "tables/table_set.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::tables {
 
@@ -108,9 +108,8 @@ Result<PackJob> PerLayerPackJob(const PackOptions& options) {
     return table->EncodeRows(first + begin / row_bytes, out.size() / row_bytes,
                              type, out);
   };
-  job.codec =
-      engram::TableCodecName(type == DType::kBF16 ? engram::TableCodec::kBf16
-                                                  : engram::TableCodec::kQ8_0);
+  job.codec = TableCodecName(type == DType::kBF16 ? TableCodec::kBf16
+                                                  : TableCodec::kQ8_0);
   job.width = table->layout().width;
   job.tables.push_back(
       {{}, table->rows(), job.plan.regions[0].offset, row_bytes});

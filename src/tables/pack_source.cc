@@ -19,7 +19,6 @@ namespace ecphory::tables {
 
 namespace {
 
-using engram::TableCodec;
 using engram::TableSource;
 using Ull = unsigned long long;
 
@@ -135,8 +134,7 @@ Status PackSource::OpenInput(const TableInput& input) {
     }
     return Unsupported(
         "%s: table '%s' has %s rows, which row264 cannot hold bit for bit",
-        input.path.c_str(), table.name.c_str(),
-        engram::TableCodecName(table.codec));
+        input.path.c_str(), table.name.c_str(), TableCodecName(table.codec));
   }
   numbers_.layout = hasher.layout();
   numbers_.width = set.source.config.head_dim;
@@ -186,7 +184,7 @@ Status PackSource::OpenReaders(size_t workers) {
     ECPHORY_ASSIGN_OR_RETURN(readers_[path], DirectReader::Open(path));
   }
   // Rows longer than kFillBytes are asked for one at a time.
-  const size_t row = engram::TableRowBytes(TableCodec::kRow264, numbers_.width);
+  const size_t row = TableRowBytes(TableCodec::kRow264, numbers_.width);
   const size_t bytes = DirectReader::BufferBytes(std::max(kFillBytes, row));
   for (size_t i = 0; i < workers; ++i) {
     buffers_.push_back(std::make_unique<Buffers>(
@@ -220,8 +218,8 @@ Status PackSource::ReadRows(size_t number, uint64_t row, std::span<uint8_t> out,
                             size_t worker) const {
   const TableSource& table = tables_[number];
   const Buffers& buffers = *buffers_[worker];
-  const size_t main_bytes = engram::TableRowBytes(table.codec, table.width);
-  const size_t scale_bytes = engram::TableScaleBytes(table.codec, table.width);
+  const size_t main_bytes = TableRowBytes(table.codec, table.width);
+  const size_t scale_bytes = TableScaleBytes(table.codec, table.width);
   const size_t rows = out.size() / (main_bytes + scale_bytes);
   ECPHORY_ASSIGN_OR_RETURN(const auto codes,
                            readers_.at(table.file->path())
@@ -254,8 +252,7 @@ Status PackSource::CheckRows(size_t number, uint64_t row,
       table.file->path().c_str(), table.name.c_str(),
       static_cast<Ull>(fault.row),
       static_cast<Ull>(table.offset +
-                       fault.row *
-                           engram::TableRowBytes(table.codec, table.width)),
+                       fault.row * TableRowBytes(table.codec, table.width)),
       RowFaultName(fault.fault));
 }
 

@@ -34,15 +34,15 @@ VerifyReport Verify(const std::string& path, std::optional<int32_t> eos = {}) {
 // In all four types; the rows behind the heads' may be anything.
 TEST_F(PerLayerTest, VerifyCountsFaultsButNotOfPadding) {
   const ple::Layout layout = ple::SmallLayout();
-  const std::pair<ple::GgmlType, engram::TableCodec> types[] = {
-      {ple::kGgmlBF16, engram::TableCodec::kBf16},
-      {ple::kGgmlQ8_0, engram::TableCodec::kQ8_0},
-      {ple::kGgmlQ4_0, engram::TableCodec::kQ4_0},
-      {ple::kGgmlQ4_1, engram::TableCodec::kQ4_1}};
+  const std::pair<ple::GgmlType, TableCodec> types[] = {
+      {ple::kGgmlBF16, TableCodec::kBf16},
+      {ple::kGgmlQ8_0, TableCodec::kQ8_0},
+      {ple::kGgmlQ4_0, TableCodec::kQ4_0},
+      {ple::kGgmlQ4_1, TableCodec::kQ4_1}};
   for (const auto& [type, codec] : types) {
     ple::TestGguf file = ple::SidecarOf(layout);
     file.SetTable(type, codec, layout.width, layout.padded_rows());
-    const size_t row = engram::TableRowBytes(codec, layout.width);
+    const size_t row = TableRowBytes(codec, layout.width);
     file.data.replace(3 * row, 2, "\xff\xff");
     file.data.replace(layout.rows() * row, std::string::npos,
                       std::string(104 * row, '\0'));
@@ -76,7 +76,7 @@ TEST_F(PerLayerTest, InfoSaysWhatAModelsTableIs) {
   const ple::Layout layout = ple::SmallLayout();
   ple::TestGguf model = ple::ModelOf(layout);
   model.SetUint("qwen4exp.ple.image_token_id", 55);
-  model.SetTable(ple::kGgmlBF16, engram::TableCodec::kBf16, layout.width,
+  model.SetTable(ple::kGgmlBF16, TableCodec::kBf16, layout.width,
                  layout.padded_rows());
   const std::string path = directory_ / "m.gguf";
   WriteFile(path, BytesOf(model));
@@ -125,7 +125,7 @@ TEST_F(PerLayerTest, EosComesFromTheCallerOrAnotherFile) {
 // Other models have a tensor of that name.
 TEST_F(PerLayerTest, RecognisedByKeysNotByTheTensor) {
   ple::TestGguf other;
-  other.SetTable(ple::kGgmlBF16, engram::TableCodec::kBf16, 32, 10);
+  other.SetTable(ple::kGgmlBF16, TableCodec::kBf16, 32, 10);
   const std::string path = directory_ / "other.gguf";
   WriteFile(path, BytesOf(other));
   ExpectSays(Inspect(path).status(), StatusCode::kNotFound,

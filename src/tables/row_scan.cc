@@ -10,7 +10,6 @@ namespace ecphory::tables {
 
 namespace {
 
-using engram::TableCodec;
 using nlohmann::json;
 
 constexpr uint64_t kPageBytes = 4096;
@@ -71,8 +70,8 @@ RowScanner::RowScanner(TableCodec codec, uint32_t width, bool scales)
     : codec_(codec),
       width_(width),
       scales_(scales),
-      row_bytes_(scales ? engram::TableScaleBytes(codec, width)
-                        : engram::TableRowBytes(codec, width)),
+      row_bytes_(scales ? TableScaleBytes(codec, width)
+                        : TableRowBytes(codec, width)),
       values_(width) {}
 
 void RowScanner::Begin(uint64_t first_row) {
@@ -125,8 +124,7 @@ RowScanner::Seen RowScanner::LookE4M3(const uint8_t* row) const {
   } else if (scale == 255) {
     seen.fault = RowFault::kScale;
   } else if (scale > kSafeScale &&
-             !engram::DecodeTableRow(codec_, row, nullptr, width_,
-                                     values_.data())) {
+             !DecodeTableRow(codec_, row, nullptr, width_, values_.data())) {
     seen.fault = RowFault::kNotFinite;
   }
   return seen;

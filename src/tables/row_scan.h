@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ecphory/status.h"
-#include "engram/row_codec.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::tables {
 
@@ -62,7 +62,7 @@ class RowScanner {
  public:
   // Of the rows (or, for kReleasedPair, the codes alone: `scales` false, or the
   // scales alone) of a table.
-  RowScanner(engram::TableCodec codec, uint32_t width, bool scales);
+  RowScanner(TableCodec codec, uint32_t width, bool scales);
 
   size_t row_bytes() const { return row_bytes_; }
   // Begins a stretch at `first_row`.
@@ -85,7 +85,7 @@ class RowScanner {
   void CountZero(bool zero, uint64_t row);
   void EndRun();
 
-  engram::TableCodec codec_;
+  TableCodec codec_;
   uint32_t width_;
   bool scales_;
   size_t row_bytes_;

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "engram/row_codec.h"
 #include "engram/synth_rows.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::tables {
 namespace {
@@ -11,7 +11,6 @@ namespace {
 using engram::SynthCodec;
 using engram::SynthRowBytes;
 using engram::SynthRows;
-using engram::TableCodec;
 
 constexpr uint32_t kWidth = 64;
 
@@ -87,9 +86,8 @@ TEST(RowScan, OverflowIsWhatTheDecoderSays) {
       for (size_t i = 0; i < 32; ++i) rows.At(0, i) = 0;
       rows.At(0, 7) = static_cast<uint8_t>(code);
       rows.At(0, kWidth) = static_cast<uint8_t>(scale);
-      const bool good =
-          engram::DecodeTableRow(TableCodec::kRow264, rows.bytes().data(),
-                                 nullptr, kWidth, values.data());
+      const bool good = DecodeTableRow(TableCodec::kRow264, rows.bytes().data(),
+                                       nullptr, kWidth, values.data());
       EXPECT_EQ(Scan(TableCodec::kRow264, rows).not_finite, good ? 0u : 1u)
           << scale << " " << code;
     }

@@ -27,7 +27,6 @@ namespace {
 
 using engram::SynthCodec;
 using engram::SynthTable;
-using engram::TableCodec;
 
 // What each region of the plan is filled with.
 struct SynthPlan {
@@ -68,12 +67,12 @@ Status CheckContainer(TableContainer container, TableCodec codec) {
   const bool pair = codec == TableCodec::kReleasedPair;
   if (container == TableContainer::kGguf && codec != TableCodec::kRow264) {
     return Unsupported("a GGUF file of tables holds row264 rows, not %s",
-                       engram::TableCodecName(codec));
+                       TableCodecName(codec));
   }
   if (container == TableContainer::kSafetensors && !pair &&
       codec != TableCodec::kBf16) {
     return Unsupported("safetensors hold pair or bf16 rows, not %s",
-                       engram::TableCodecName(codec));
+                       TableCodecName(codec));
   }
   if (container == TableContainer::kRaw && pair) {
     return Unsupported(
@@ -194,7 +193,7 @@ WrittenTables Describe(const SynthOptions& options, const SynthPlan& plan) {
   WrittenTables written;
   written.output = options.output;
   written.bytes = plan.file.total_bytes;
-  written.codec = engram::TableCodecName(plan.codec);
+  written.codec = TableCodecName(plan.codec);
   written.width = plan.numbers.width;
   const size_t step = plan.codec == TableCodec::kReleasedPair ? 2 : 1;
   for (size_t i = 0; i < plan.numbers.layout.layers.size(); ++i) {

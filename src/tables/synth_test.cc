@@ -4,11 +4,11 @@
 #include <set>
 
 #include "ecphory/engram_tables.h"
-#include "engram/row_codec.h"
 #include "engram/synth_rows.h"
 #include "io/test_directory.h"
 #include "tables/layouts.h"
 #include "tables/testing.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::tables {
 namespace {
@@ -17,7 +17,6 @@ using engram::SynthCodec;
 using engram::SynthRowBytes;
 using engram::SynthRows;
 using engram::SynthTable;
-using engram::TableCodec;
 
 std::string Text(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
@@ -34,15 +33,15 @@ TEST_P(SynthRowsTest, EveryRowDecodes) {
   for (const uint32_t width : {32u, 64u, 160u, 256u}) {
     const SynthTable table{5, 1, GetParam().synth, width};
     const size_t row_bytes = SynthRowBytes(table.codec, width);
-    ASSERT_EQ(row_bytes, engram::TableRowBytes(GetParam().codec, width));
+    ASSERT_EQ(row_bytes, TableRowBytes(GetParam().codec, width));
     std::vector<uint8_t> rows(500 * row_bytes);
     SynthRows(table, 1'000'000'000'000, rows);
     std::vector<float> values(width);
     std::set<float> distinct;
     for (size_t row = 0; row < 500; ++row) {
-      ASSERT_TRUE(engram::DecodeTableRow(GetParam().codec,
-                                         rows.data() + row * row_bytes, nullptr,
-                                         width, values.data()));
+      ASSERT_TRUE(DecodeTableRow(GetParam().codec,
+                                 rows.data() + row * row_bytes, nullptr, width,
+                                 values.data()));
       distinct.insert(values.begin(), values.end());
     }
     EXPECT_GT(distinct.size(), 300u);

@@ -25,11 +25,11 @@ Result<TableFiles> OpenTableFiles(const TableSet& set) {
   for (const engram::TableSource& table : set.tables) {
     ECPHORY_RETURN_IF_ERROR(
         add(table.file, table.offset,
-            table.rows * engram::TableRowBytes(table.codec, table.width)));
+            table.rows * TableRowBytes(table.codec, table.width)));
     if (!table.scale_file) continue;
     ECPHORY_RETURN_IF_ERROR(
         add(table.scale_file, table.scale_offset,
-            table.rows * engram::TableScaleBytes(table.codec, table.width)));
+            table.rows * TableScaleBytes(table.codec, table.width)));
   }
   return out;
 }

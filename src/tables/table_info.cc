@@ -19,7 +19,6 @@ namespace ecphory::tables {
 
 namespace {
 
-using engram::TableCodec;
 using engram::TableSource;
 
 // A page: what a row costs at the least on most disks, and what their makers
@@ -42,11 +41,11 @@ TableInfo Describe(const TableSource& table, std::optional<uint32_t> layer) {
   info.name = table.name;
   info.file = table.file->path();
   info.offset = table.offset;
-  info.codec = engram::TableCodecName(table.codec);
+  info.codec = TableCodecName(table.codec);
   info.rows = table.rows;
   info.width = table.width;
-  const uint64_t main = engram::TableRowBytes(table.codec, table.width);
-  const uint64_t scales = engram::TableScaleBytes(table.codec, table.width);
+  const uint64_t main = TableRowBytes(table.codec, table.width);
+  const uint64_t scales = TableScaleBytes(table.codec, table.width);
   info.row_bytes = main + scales;
   info.bytes = table.rows * info.row_bytes;
   info.resident_bytes =

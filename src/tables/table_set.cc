@@ -15,7 +15,6 @@ namespace ecphory::tables {
 
 namespace {
 
-using engram::TableCodec;
 using engram::TableSource;
 
 SourceRange MainRange(const TableSource& table, uint32_t layer, size_t number) {
@@ -24,7 +23,7 @@ SourceRange MainRange(const TableSource& table, uint32_t layer, size_t number) {
   range.kind = pair ? RangeKind::kCodes : RangeKind::kRows;
   range.table = number;
   range.file = table.file->path();
-  const size_t row_bytes = engram::TableRowBytes(table.codec, table.width);
+  const size_t row_bytes = TableRowBytes(table.codec, table.width);
   range.region = {RangeName(layer, range.kind), table.offset,
                   table.rows * row_bytes, static_cast<uint32_t>(row_bytes)};
   return range;
@@ -36,7 +35,7 @@ SourceRange ScaleRange(const TableSource& table, uint32_t layer,
   range.kind = RangeKind::kScales;
   range.table = number;
   range.file = table.scale_file->path();
-  const size_t row_bytes = engram::TableScaleBytes(table.codec, table.width);
+  const size_t row_bytes = TableScaleBytes(table.codec, table.width);
   range.region = {RangeName(layer, range.kind), table.scale_offset,
                   table.rows * row_bytes, static_cast<uint32_t>(row_bytes)};
   return range;
@@ -56,8 +55,8 @@ std::vector<SourceRange> PerLayerRanges(const ple::Table& table) {
   const TableSource& source = table.source;
   std::vector<SourceRange> ranges;
   for (Region& region : PerLayerRegions(
-           table.layout, source.rows,
-           engram::TableRowBytes(source.codec, source.width), source.offset)) {
+           table.layout, source.rows, TableRowBytes(source.codec, source.width),
+           source.offset)) {
     SourceRange range;
     range.kind = ranges.empty() ? RangeKind::kRows : RangeKind::kPadding;
     range.file = source.file->path();
@@ -71,8 +70,7 @@ std::vector<SourceRange> PerLayerRanges(const ple::Table& table) {
 // a file which shrank since.
 Status CheckExtents(const TableSet& set) {
   for (const TableSource& table : set.tables) {
-    const uint64_t bytes =
-        table.rows * engram::TableRowBytes(table.codec, table.width);
+    const uint64_t bytes = table.rows * TableRowBytes(table.codec, table.width);
     if (table.offset <= table.file->size() &&
         bytes <= table.file->size() - table.offset) {
       continue;

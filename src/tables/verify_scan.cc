@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "engram/row_codec.h"
 #include "tables/digest.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::tables {
 
@@ -167,7 +167,7 @@ Status Verifier::SettleUnsure(const SourceRange& range,
                               RowScanner* scanner) const {
   const TableSource& table = set_.tables[range.table];
   const size_t code_bytes = table.width;
-  const size_t scale_bytes = engram::TableScaleBytes(table.codec, table.width);
+  const size_t scale_bytes = TableScaleBytes(table.codec, table.width);
   std::vector<uint8_t> codes(code_bytes), scales(scale_bytes);
   std::vector<float> values(table.width);
   for (const uint64_t row : scanner->unsure()) {
@@ -178,8 +178,7 @@ Status Verifier::SettleUnsure(const SourceRange& range,
     const bool nan = std::any_of(codes.begin(), codes.end(), [](uint8_t c) {
       return (c & 0x7f) == 0x7f;  // counted with the codes
     });
-    if (!nan &&
-        !engram::DecodeTableRow(table.codec, codes.data(), scales.data(),
+    if (!nan && !DecodeTableRow(table.codec, codes.data(), scales.data(),
                                 table.width, values.data())) {
       scanner->Fault(RowFault::kNotFinite, row);
     }

@@ -165,10 +165,26 @@ expect 0 . run -m "$model" -p hello -n 9 --quiet
 iconv -f UTF-8 -t UTF-8 greedy >/dev/null || fail "the text is no UTF-8"
 
 echo "== ways to read Engram rows"
-for io in auto uring pread buffered mmap ram; do
+for io in auto uring pread buffered mmap; do
   expect 0 . run -m "$model" -p hello -n 40 --temp 0 --engram-io $io
   cmp out greedy || fail "--temp 0 differs with --engram-io $io"
 done
+for place in disk host; do
+  expect 0 . run -m "$model" -p hello -n 40 --temp 0 --engram-place $place
+  cmp out greedy || fail "--temp 0 differs with --engram-place $place"
+done
+expect 2 "'ram', expected auto|" run -m "$model" -p hello --engram-io ram
+expect 2 "'tape', expected disk|host|gpu" \
+  run -m "$model" -p hello --engram-place tape
+expect 2 'engram_place = gpu: cpu .* expected disk or host' \
+  run -m "$model" -p hello --engram-place gpu
+expect 2 'engram_place = gpu: cpu .* expected disk or host' \
+  info -m "$model" --engram-place gpu
+expect 2 'with engram_place = host nothing is read' \
+  run -m "$model" -p hello --engram-place host --engram-io mmap
+expect 2 'with engram_place = host the whole' \
+  run -m "$model" -p hello --engram-place host --engram-cache 1M
+expect 0 'Engram tables' info -m "$model" --engram-place host
 for cache in 0 1 64K 1M 1G; do
   expect 0 . run -m "$model" -p hello -n 40 --temp 0 --engram-cache $cache
   cmp out greedy || fail "--temp 0 differs with --engram-cache $cache"

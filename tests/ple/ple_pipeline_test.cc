@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "engram/row_codec.h"
 #include "engram/store.h"
 #include "ops/ops.h"
 #include "ple/gguf_table.h"
 #include "ple/gguf_testing.h"
 #include "ple/hasher.h"
 #include "ple/testing.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::ple {
 namespace {
@@ -157,8 +157,8 @@ std::vector<double> PlePipeline::Expected(std::span<const int32_t> ids,
         const size_t head = (n - 1) * 2 + i;
         const uint64_t row = mixed % layout.sizes[head] + layout.offsets[head];
         std::vector<float> values(32);
-        EXPECT_TRUE(engram::DecodeTableRow(
-            engram::TableCodec::kQ8_0,
+        EXPECT_TRUE(DecodeTableRow(
+            TableCodec::kQ8_0,
             reinterpret_cast<const uint8_t*>(file_.data.data()) + row * 34,
             nullptr, 32, values.data()));
         e.insert(e.end(), values.begin(), values.end());

@@ -16,7 +16,7 @@ const Ops& CpuOps() {
       .store_rows = OneByOne<CpuStoreRows>,
       .round_rows = CpuRoundRows,
       .round_bf16 = CpuRoundBf16,
-      .widen_bf16 = CpuWidenBf16,
+      .decode_rows = CpuDecodeRows,
       .pool_groups = OneByOne<CpuPoolGroups>,
       .attention = OneByOne<CpuAttention>,
       .index_scores = OneByOne<CpuIndexScores>,

@@ -18,7 +18,7 @@ void CpuRope(const RopeArgs& args, ThreadPool& pool);
 void CpuStoreRows(const StoreRowsArgs& args, ThreadPool& pool);
 void CpuRoundRows(const RoundRowsArgs& args, ThreadPool& pool);
 void CpuRoundBf16(const RoundBf16Args& args, ThreadPool& pool);
-void CpuWidenBf16(const WidenBf16Args& args, ThreadPool& pool);
+void CpuDecodeRows(const DecodeRowsArgs& args, ThreadPool& pool);
 void CpuPoolGroups(const PoolGroupsArgs& args, ThreadPool& pool);
 void CpuAttention(const AttentionArgs& args, ThreadPool& pool);
 void CpuIndexScores(const IndexScoresArgs& args, ThreadPool& pool);

@@ -112,13 +112,5 @@ void CpuRoundBf16(const RoundBf16Args& args, ThreadPool& pool) {
 }
 
 // Plain shifts, which any compiler does in lanes.
-void CpuWidenBf16(const WidenBf16Args& args, ThreadPool& pool) {
-  pool.ParallelFor(args.count, GrainFor(2),
-                   [&](size_t begin, size_t end, size_t) {
-                     std::transform(args.bits + begin, args.bits + end,
-                                    args.x + begin, BF16ToF32);
-                   });
-}
-
 }  // namespace ecphory
 #endif

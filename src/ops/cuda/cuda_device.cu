@@ -1,5 +1,6 @@
 #include "ops/cuda/cuda_device.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -28,6 +29,48 @@ class CudaRecording : public Recording {
   cudaGraphExec_t exec = nullptr;
   uint64_t scratch_changes = 0;  // when it was begun
 };
+
+bool LaunchesBlock() {
+  static const bool block = [] {
+    const char* const value = std::getenv("CUDA_LAUNCH_BLOCKING");
+    return value != nullptr && std::strcmp(value, "0") != 0;
+  }();
+  return block;
+}
+
+__device__ uint64_t NanosecondsNow() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+__device__ bool IsRaised(const HostFlag* flag) {
+  uint32_t raised;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
+               : "=r"(raised)
+               : "l"(&flag->raised)
+               : "memory");
+  return raised != 0;
+}
+
+// A node that waits by itself (cuStreamWaitValue32) neither gives up nor knows
+// how long it waited. A look at the host's memory takes about as long as the
+// pause between two.
+__global__ void AwaitKernel(HostFlag* flag) {
+  constexpr unsigned kPauseNs = 200;
+  if (IsRaised(flag)) return;
+  const uint64_t begin = NanosecondsNow();
+  uint64_t waited = 0;
+  while (!IsRaised(flag)) {
+    waited = NanosecondsNow() - begin;
+    if (waited > HostFlag::kPatienceNs) {
+      flag->given_up = 1;
+      break;
+    }
+    __nanosleep(kPauseNs);
+  }
+  flag->waited_ns = NanosecondsNow() - begin;
+}
 
 class CudaQueue : public Queue {
  public:
@@ -71,7 +114,8 @@ class CudaQueue : public Queue {
     return std::exchange(failure_, Status());
   }
 
-  bool records() const override { return true; }
+  // Where launches block, nobody could raise a flag behind one.
+  bool records() const override { return !LaunchesBlock(); }
   // Relaxed: operators may take memory meanwhile.
   Status BeginRecording() override {
     begun_at_ = stream_->handles().scratch_changes;
@@ -97,6 +141,10 @@ class CudaQueue : public Queue {
     }
     cuda::Note(cudaGraphLaunch(kept.exec, handle()), "replay");
     return true;
+  }
+  void Await(HostFlag* flag) override {
+    AwaitKernel<<<1, 1, 0, handle()>>>(flag);
+    cuda::NoteLaunch("await");
   }
   void Mark() override {
     std::swap(marks_[0], marks_[1]);

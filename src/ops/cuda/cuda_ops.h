@@ -20,7 +20,7 @@ void Rope(const RopeArgs& args, ThreadPool& pool);
 void StoreRows(const Calls<StoreRowsArgs>& calls, ThreadPool& pool);
 void RoundRows(const RoundRowsArgs& args, ThreadPool& pool);
 void RoundBf16(const RoundBf16Args& args, ThreadPool& pool);
-void WidenBf16(const WidenBf16Args& args, ThreadPool& pool);
+void DecodeRows(const DecodeRowsArgs& args, ThreadPool& pool);
 void PoolGroups(const Calls<PoolGroupsArgs>& calls, ThreadPool& pool);
 void Attention(const Calls<AttentionArgs>& calls, ThreadPool& pool);
 void IndexScores(const Calls<IndexScoresArgs>& calls, ThreadPool& pool);

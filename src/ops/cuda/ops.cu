@@ -15,7 +15,7 @@ const Ops& CudaOps() {
                               .store_rows = cuda::StoreRows,
                               .round_rows = cuda::RoundRows,
                               .round_bf16 = cuda::RoundBf16,
-                              .widen_bf16 = cuda::WidenBf16,
+                              .decode_rows = cuda::DecodeRows,
                               .pool_groups = cuda::PoolGroups,
                               .attention = cuda::Attention,
                               .index_scores = cuda::IndexScores,

@@ -16,7 +16,7 @@ const Ops& RefOps() {
       .store_rows = OneByOne<ref::StoreRows>,
       .round_rows = ref::RoundRows,
       .round_bf16 = ref::RoundBf16,
-      .widen_bf16 = ref::WidenBf16,
+      .decode_rows = ref::DecodeRows,
       .pool_groups = OneByOne<ref::PoolGroups>,
       .attention = OneByOne<ref::Attention>,
       .index_scores = OneByOne<ref::IndexScores>,

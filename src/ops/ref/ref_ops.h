@@ -20,7 +20,7 @@ void Rope(const RopeArgs& args, ThreadPool&);
 void StoreRows(const StoreRowsArgs& args, ThreadPool&);
 void RoundRows(const RoundRowsArgs& args, ThreadPool&);
 void RoundBf16(const RoundBf16Args& args, ThreadPool&);
-void WidenBf16(const WidenBf16Args& args, ThreadPool&);
+void DecodeRows(const DecodeRowsArgs& args, ThreadPool&);
 void PoolGroups(const PoolGroupsArgs& args, ThreadPool&);
 void Attention(const AttentionArgs& args, ThreadPool&);
 void IndexScores(const IndexScoresArgs& args, ThreadPool&);

@@ -29,8 +29,4 @@ void RoundBf16(const RoundBf16Args& args, ThreadPool&) {
   for (size_t i = 0; i < args.count; ++i) args.x[i] = RoundToBF16(args.x[i]);
 }
 
-void WidenBf16(const WidenBf16Args& args, ThreadPool&) {
-  for (size_t i = 0; i < args.count; ++i) args.x[i] = BF16ToF32(args.bits[i]);
-}
-
 }  // namespace ecphory::ref

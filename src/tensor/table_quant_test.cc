@@ -6,10 +6,10 @@
 #include <random>
 #include <vector>
 
-#include "engram/row_codec.h"
-#include "engram/row_codec_testing.h"
+#include "tensor/table_codec.h"
+#include "tensor/table_codec_testing.h"
 
-namespace ecphory::engram {
+namespace ecphory {
 namespace {
 
 // The value of an f16 code, from its definition; NaN and infinities too.
@@ -160,4 +160,4 @@ TEST(QuantCodec, EncodingQ8OfWhatItCannotHoldGivesABrokenRow) {
 }
 
 }  // namespace
-}  // namespace ecphory::engram
+}  // namespace ecphory

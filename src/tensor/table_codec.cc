@@ -1,4 +1,4 @@
-#include "engram/row_codec.h"
+#include "tensor/table_codec.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include "base/little_endian.h"
 #include "tensor/float_codec.h"
 
-namespace ecphory::engram {
+namespace ecphory {
 
 namespace {
 
@@ -200,4 +200,4 @@ void EncodeQ8Row(const float* x, size_t width, uint8_t* row) {
   }
 }
 
-}  // namespace ecphory::engram
+}  // namespace ecphory

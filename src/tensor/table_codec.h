@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-namespace ecphory::engram {
+namespace ecphory {
 
 enum class TableCodec : uint8_t {
   kRow264,  // width e4m3 codes, then width/32 e8m0 scales ('row264' at 256)
@@ -46,4 +46,4 @@ void EncodeE4M3Row(const float* x, size_t width, uint8_t* codes,
 // A block that is not finite, or whose d is none in f16, decodes as broken.
 void EncodeQ8Row(const float* x, size_t width, uint8_t* row);
 
-}  // namespace ecphory::engram
+}  // namespace ecphory

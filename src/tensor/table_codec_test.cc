@@ -1,4 +1,4 @@
-#include "engram/row_codec.h"
+#include "tensor/table_codec.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <random>
 #include <vector>
 
-#include "engram/row_codec_testing.h"
 #include "tensor/float_codec.h"
+#include "tensor/table_codec_testing.h"
 
-namespace ecphory::engram {
+namespace ecphory {
 namespace {
 
 // The value of an e4m3 code and of an e8m0 code from their definitions.
@@ -190,4 +190,4 @@ TEST(RowCodec, EncodingWhatIsNotFiniteGivesABrokenRow) {
 }
 
 }  // namespace
-}  // namespace ecphory::engram
+}  // namespace ecphory

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace ecphory::engram {
+namespace ecphory {
 
 // Nearest bf16, ties to even, infinite from half a step above the largest on.
 inline double RoundToBF16Exactly(double x) {
@@ -19,4 +19,4 @@ inline double RoundToBF16Exactly(double x) {
              : rounded;
 }
 
-}  // namespace ecphory::engram
+}  // namespace ecphory

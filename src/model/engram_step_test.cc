@@ -1,0 +1,217 @@
+// Steps of one token whose rows come late or cannot be read, on each device: a
+// device that was given the step beforehand waits for them, and never for ever.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "ecphory/session.h"
+#include "engram/store_testing.h"
+#include "io/fault_file.h"
+#include "model/model_impl.h"
+#include "model/prefill_testing.h"
+#include "model/test_models.h"
+#include "model/testing.h"
+
+namespace ecphory {
+namespace {
+
+using engram::GateFile;
+using std::chrono::milliseconds;
+using testing::GoldenDir;
+using testing::prefill::Logits;
+using testing::prefill::Tokens;
+using Ids = std::span<const int32_t>;
+
+// A GPU computes passes of up to 8 tokens alike.
+SessionOptions Options(uint32_t chunk) {
+  SessionOptions options;
+  options.context = 512;
+  options.chunk = chunk;
+  return options;
+}
+
+// Passes of one token, as a generation makes them, over tables that stand still
+// or fail when they are told to.
+class Stepper {
+ public:
+  // Reads of `bad_row` in the last table fail.
+  explicit Stepper(const Model& model,
+                   std::optional<uint64_t> bad_row = std::nullopt)
+      : config_(model.config()) {
+    const Model::Impl& impl = model.impl();
+    auto tables = EngramTables(impl.source);
+    EXPECT_TRUE(tables.ok());
+    engram::TableSource& last = tables->back();
+    const uint64_t bytes = TableRowBytes(last.codec, last.width);
+    FaultPlan plan;
+    if (bad_row) {
+      plan.bad_begin = last.offset + *bad_row * bytes;
+      plan.bad_end = plan.bad_begin + bytes;
+    }
+    last.file = std::make_shared<FaultFile>(last.file, plan);
+    gate_ = std::make_shared<GateFile>(last.file);
+    last.file = gate_;
+    engram::StoreOptions io;
+    io.io = IoMode::kPread;
+    io.cache_bytes = 0;
+    store_ = std::move(engram::Store::Open(std::move(*tables), io)).value();
+    parts_ = impl.forward;
+    parts_.store = store_.get();
+    const SessionOptions options = Options(1);
+    forward_ = std::move(Forward::Create(parts_, options)).value();
+    state_ = SequenceState::Create(config_, options, *parts_.device).value();
+  }
+
+  Status Step(int32_t token) {
+    const uint8_t image = 0;
+    ForwardChunk chunk;
+    chunk.tokens = {&token, 1};
+    chunk.image = {&image, 1};
+    return forward_->Run(chunk, &*state_);
+  }
+  void Steps(Ids tokens) {
+    for (const int32_t token : tokens) {
+      const Status status = Step(token);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+  }
+  // A step whose rows come so much later.
+  Status StepWithout(milliseconds wait, int32_t token) {
+    gate_->Close();
+    std::thread opener([this, wait] {
+      std::this_thread::sleep_for(wait);
+      gate_->Open();
+    });
+    const Status status = Step(token);
+    opener.join();
+    return status;
+  }
+  const std::vector<float>& logits() const { return state_->logits; }
+  uint64_t position() const { return state_->position; }
+  SessionStats stats() const { return forward_->stats(); }
+
+ private:
+  const ModelConfig& config_;
+  std::shared_ptr<GateFile> gate_;
+  std::unique_ptr<engram::Store> store_;
+  ForwardModel parts_;
+  std::unique_ptr<Forward> forward_;
+  std::optional<SequenceState> state_;
+};
+
+class EngramStepTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string reason = testing::Unavailable(GetParam());
+    if (!reason.empty()) GTEST_SKIP() << reason;
+    model_ = testing::OpenOrDie(GoldenDir("A"), GetParam());
+  }
+  std::vector<float> Fresh(Ids tokens) const {
+    auto session = Session::Create(model_, Options(8)).value();
+    EXPECT_TRUE(session->Append(tokens, {}).ok());
+    return Logits(*session);
+  }
+  bool records() const { return !model_->impl().device->is_host(); }
+
+  std::shared_ptr<const Model> model_;
+};
+
+TEST_P(EngramStepTest, StepsWaitForRowsThatComeLate) {
+  const auto tokens = Tokens(24, 43);
+  Stepper stepper(*model_);
+  stepper.Steps(Ids(tokens).first(20));
+  const double before = stepper.stats().engram_wait_seconds;
+  ASSERT_TRUE(stepper.StepWithout(milliseconds(60), tokens[20]).ok());
+  const double waited = stepper.stats().engram_wait_seconds - before;
+  EXPECT_GE(waited, 0.03);
+  EXPECT_LT(waited, 0.6);
+  EXPECT_EQ(stepper.logits(), Fresh(Ids(tokens).first(21)));
+  // Longer than a device waits by itself.
+  ASSERT_TRUE(stepper.StepWithout(milliseconds(1300), tokens[21]).ok());
+  EXPECT_EQ(stepper.logits(), Fresh(Ids(tokens).first(22)));
+  stepper.Steps(Ids(tokens).subspan(22));
+  EXPECT_EQ(stepper.logits(), Fresh(tokens));
+  EXPECT_GE(stepper.stats().replayed_steps, records() ? 12u : 0u);
+}
+
+TEST_P(EngramStepTest, AStepWhoseRowsCannotBeReadIsNotTaken) {
+  const auto tokens = Tokens(40, 44);
+  const auto rows = model_->EngramRows(tokens, {});
+  ASSERT_TRUE(rows.ok());
+  constexpr size_t kAt = 30;
+  const uint64_t bad = (*rows)[kAt].back().rows.back();
+  Stepper stepper(*model_, bad);
+  stepper.Steps(Ids(tokens).first(kAt));
+  for (const int wait : {0, 40, 0}) {
+    const Status status = stepper.StepWithout(milliseconds(wait), tokens[kAt]);
+    EXPECT_EQ(status.code(), StatusCode::kIoError) << status.ToString();
+    testing::ExpectHas(status.message(), "row " + std::to_string(bad));
+    EXPECT_EQ(stepper.position(), kAt);
+    EXPECT_EQ(stepper.logits(), Fresh(Ids(tokens).first(kAt)));
+  }
+  std::vector<int32_t> text(tokens.begin(), tokens.begin() + kAt);
+  for (const int32_t token : Tokens(9, 45)) {
+    stepper.Steps({&token, 1});
+    text.push_back(token);
+    EXPECT_EQ(stepper.logits(), Fresh(text));
+  }
+}
+
+// The definitions are slow, and share the processor's memory.
+std::vector<const char*> FastBackends() {
+  std::vector<const char*> backends = testing::Backends();
+  backends.erase(backends.begin());
+  return backends;
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, EngramStepTest,
+                         ::testing::ValuesIn(FastBackends()),
+                         [](const auto& device) {
+                           return std::string(device.param);
+                         });
+
+// --- Flags ------------------------------------------------------------------
+
+// Work that stands in a queue sees what was written before its flag was raised.
+TEST(HostFlags, WorkWaitsForThem) {
+  const std::string reason = testing::Unavailable("cuda");
+  if (!reason.empty()) GTEST_SKIP() << reason;
+  const std::shared_ptr<Device> device = OpenDevice("cuda").value();
+  const std::unique_ptr<Queue> queue = device->NewQueue().value();
+  if (!queue->records()) GTEST_SKIP() << "launches block";
+  const auto allocate = [&](MemoryKind kind) {
+    return DeviceArray<uint32_t>::Allocate(*device, 1, kind).value();
+  };
+  auto flag =
+      DeviceArray<HostFlag>::Allocate(*device, 1, MemoryKind::kShared).value();
+  auto from = allocate(MemoryKind::kShared), to = allocate(MemoryKind::kShared);
+  auto inside = allocate(MemoryKind::kDevice);
+  const Queue::Scope scope(*queue);
+  std::unique_ptr<Recording> recording;
+  ASSERT_TRUE(queue->BeginRecording().ok());
+  queue->Await(flag.data());
+  queue->Send(inside.data(), from.data(), sizeof(uint32_t));
+  queue->Fetch(to.data(), inside.data(), sizeof(uint32_t));
+  ASSERT_TRUE(queue->EndRecording(&recording).ok());
+  for (uint32_t i = 1; i <= 2000; ++i) {
+    flag.data()->Lower();
+    ASSERT_TRUE(queue->Replay(*recording));
+    *from.data() = i;
+    flag.data()->Raise();
+    ASSERT_TRUE(queue->Finish().ok());
+    ASSERT_EQ(*to.data(), i);
+    ASSERT_EQ(flag.data()->given_up, 0u);
+  }
+  flag.data()->Lower();
+  ASSERT_TRUE(queue->Replay(*recording));
+  ASSERT_TRUE(queue->Finish().ok());
+  EXPECT_EQ(flag.data()->given_up, 1u);
+  EXPECT_GE(flag.data()->waited_ns, HostFlag::kPatienceNs);
+}
+
+}  // namespace
+}  // namespace ecphory
