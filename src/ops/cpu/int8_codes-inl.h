@@ -38,18 +38,26 @@ HWY_INLINE const uint8_t* RowBytes(const Matrix& weight, size_t row) {
   return weight.data + (weight.first_row + row) * weight.row_bytes();
 }
 
-// values[i] = the T at p + i * stride, for i < count; zeros behind them.
+template <size_t kCount, typename T>
+HWY_INLINE void GatherFirst(const uint8_t* p, size_t stride,
+                            T (&values)[kLanes]) {
+#pragma GCC unroll 16
+  for (size_t i = 0; i < kCount; ++i) {
+    std::memcpy(&values[i], p + i * stride, sizeof(T));
+  }
+}
+
+// values[i] = the T at p + i * stride, for i < count; zeros behind them. Groups
+// are whole but for the last one of a row, which in rows of 1,280 or 2,304
+// values is half of one.
 template <typename T>
 HWY_INLINE void Gather(const uint8_t* p, size_t stride, size_t count,
                        T (&values)[kLanes]) {
   if (HWY_LIKELY(count == kLanes)) {
-#pragma GCC unroll 16
-    for (size_t i = 0; i < kLanes; ++i) {
-      std::memcpy(&values[i], p + i * stride, sizeof(T));
-    }
-    return;
+    return GatherFirst<kLanes>(p, stride, values);
   }
   for (size_t i = 0; i < kLanes; ++i) values[i] = 0;
+  if (count == kLanes / 2) return GatherFirst<kLanes / 2>(p, stride, values);
   for (size_t i = 0; i < count; ++i) {
     std::memcpy(&values[i], p + i * stride, sizeof(T));
   }
@@ -192,7 +200,7 @@ struct Mxfp4Codes : Fp4Shape {
   HWY_INLINE VF Scales() const {
     alignas(16) uint8_t scales[kLanes];
 #if HWY_TARGET == HWY_AVX3_DL
-    if (HWY_LIKELY(count == kLanes)) {
+    if (HWY_LIKELY(count % 8 == 0)) {
       LoadScales(scales);
       return HalfE8M0(scales);
     }
@@ -201,7 +209,7 @@ struct Mxfp4Codes : Fp4Shape {
     return HalfE8M0(scales);
   }
 #if HWY_TARGET == HWY_AVX3_DL
-  // Of 16 blocks, from two times 128 bytes.
+  // Of 16 blocks, from two times 128 bytes, or of 8.
   HWY_INLINE void LoadScales(uint8_t* scales) const {
     const auto eight = [&](const uint8_t* p, int64_t places) HWY_ATTR {
       return _mm512_castsi512_si128(_mm512_permutex2var_epi8(
@@ -209,7 +217,9 @@ struct Mxfp4Codes : Fp4Shape {
           _mm512_loadu_si512(p + 64)));
     };
     const __m128i low = eight(group, 0x776655443322'1100);
-    const __m128i high = eight(group + 128, 0x7f6e5d4c3b2a'1908);
+    const __m128i high = count == kLanes
+                             ? eight(group + 128, 0x7f6e5d4c3b2a'1908)
+                             : _mm_setzero_si128();
     _mm_store_si128(reinterpret_cast<__m128i*>(scales),
                     _mm_unpacklo_epi64(low, high));
   }
@@ -240,7 +250,13 @@ struct Fp4RowCodes : Fp4Shape {
   }
   HWY_INLINE VF Scales() const {
     uint8_t codes[kLanes];
+#if HWY_TARGET == HWY_AVX2
     Gather(group_scales, 1, count, codes);
+#else
+    const __mmask16 some = static_cast<__mmask16>((1u << count) - 1);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes),
+                     _mm_maskz_loadu_epi8(some, group_scales));
+#endif
     return HalfE8M0(codes);
   }
   template <bool kWhole>

@@ -136,6 +136,16 @@ HWY_INLINE void AddStep(const Codes (&rows)[kInt8Rows], const Int8Row& x,
   }
 }
 
+template <size_t kSteps, class Codes>
+HWY_INLINE void AddSteps(const Codes (&rows)[kInt8Rows], const Int8Row& x,
+                         size_t c, const VF (&scales)[kInt8Rows],
+                         VF (&sums)[kInt8Rows]) {
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kSteps; ++i) {
+    AddStep<true>(rows, x, c, i, Codes::kSpan, scales, sums);
+  }
+}
+
 // Asks for what comes kAhead bytes later, not for more: an early line is in the
 // way of the processor's own reading ahead.
 HWY_INLINE void AskAhead(const uint8_t* p, size_t bytes) {
@@ -164,11 +174,13 @@ HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
             hn::Sub(acc[r], hn::Mul(rows[r].Mins(), Load(Codes::XSums(x, c))));
       }
     }
+    constexpr size_t kSteps = Codes::kGroup / Codes::kSpan;
     if (HWY_LIKELY(n == Codes::kGroup)) {
-#pragma GCC unroll 8
-      for (size_t i = 0; i < Codes::kGroup / Codes::kSpan; ++i) {
-        AddStep<true>(rows, x, c, i, Codes::kSpan, scales, acc);
-      }
+      AddSteps<kSteps>(rows, x, c, scales, acc);
+      continue;
+    }
+    if (kSteps % 2 == 0 && n == Codes::kGroup / 2) {
+      AddSteps<kSteps / 2>(rows, x, c, scales, acc);
       continue;
     }
     const size_t steps = n / Codes::kSpan;
