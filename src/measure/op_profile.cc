@@ -20,6 +20,11 @@ Part PartOfCall(const OpProfile&, const Args&, Part part) {
 Part PartOfCall(const OpProfile& profile, const MatmulArgs& args, Part) {
   return profile.PartOf(args.weight);
 }
+// Those of a layer's attention, for the most part.
+Part PartOfCall(const OpProfile& profile, const Calls<MatmulArgs>& calls,
+                Part) {
+  return profile.PartOf(calls[0].weight);
+}
 
 template <typename Args>
 OpCost CostOfCall(Queue&, const Args& args) {
@@ -84,6 +89,7 @@ void ForEachEntry(const Visit& visit) {
   ECPHORY_TIMED(EmbedArgs, embed, kEmbed);
   ECPHORY_TIMED(RmsNormArgs, rms_norm, kNorm);
   ECPHORY_TIMED(MatmulArgs, matmul, kProjections);
+  ECPHORY_TIMED(Calls<MatmulArgs>, matmuls, kProjections);
   ECPHORY_TIMED(HcSplitArgs, hc_split, kMhc);
   ECPHORY_TIMED(HcHeadArgs, hc_head, kMhc);
   ECPHORY_TIMED(HcCollapseArgs, hc_collapse, kMhc);

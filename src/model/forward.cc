@@ -85,7 +85,9 @@ Status Forward::Engram(uint32_t i) {
 Status Forward::EnterDecoder(uint32_t i) {
   const LayerWeights& layer = model_.weights->layers[i];
   ECPHORY_RETURN_IF_ERROR(Engram(i));
-  StoreKv(i, streams_.Read(layer.hc_attn, layer.attn_norm.data()));
+  ProjectInput(i, streams_.Read(layer.hc_attn, layer.attn_norm.data()),
+               /*queries=*/false);
+  StoreKv(i);
   return Status::Ok();
 }
 
@@ -94,15 +96,15 @@ Status Forward::EnterDecoder(uint32_t i) {
 void Forward::Attention(uint32_t i, const float* x, float* y) {
   const AttentionWeights& w = model_.weights->layers[i].attn;
   Observe(i, "attn_in", x, {tokens(), config_.hidden_size});
-  StoreKv(i, x);
+  ProjectInput(i, x, /*queries=*/true);
+  StoreKv(i);
 
-  Project(w.wq_a, x, tokens(), qr_.data());  // [T, q_lora_rank]
-  Norm(w.q_norm, qr_.data(), tokens());
-  Project(w.wq_b, qr_.data(), tokens(), q_.data());  // [T, n_heads, d]
+  Norm(w.q_norm, qr_.data(), tokens());  // [T, q_lora_rank]
+  ProjectQueries(i);                     // [T, n_heads, d], and the index's
   Rope(i, q_.data(), tokens(), config_.n_heads, config_.head_dim,
        positions_.data());
 
-  if (config_.IsIndexSource(i)) SelectCompressed(i, x);
+  if (config_.IsIndexSource(i)) SelectCompressed(i);
   Attend(i);  // heads_[T, n_heads, d]
   Rope(i, heads_.data(), tokens(), config_.n_heads, config_.head_dim,
        positions_.data(), /*inverse=*/true);
@@ -111,21 +113,20 @@ void Forward::Attention(uint32_t i, const float* x, float* y) {
 }
 
 // What a token leaves for those after it.
-void Forward::StoreKv(uint32_t i, const float* x) {
+void Forward::StoreKv(uint32_t i) {
   const AttentionWeights& w = model_.weights->layers[i].attn;
-  Project(w.wkv, x, tokens(), kv_.data());  // [T, d]
-  Norm(w.kv_norm, kv_.data(), tokens());
+  Norm(w.kv_norm, kv_.data(), tokens());  // [T, d]
   Rope(i, kv_.data(), tokens(), 1, config_.head_dim, positions_.data());
   StoreWindow(i, kv_.data());  // FP8 rounding
-  if (config_.IsKvSource(i)) PublishCompressed(i, x);
+  if (config_.IsKvSource(i)) PublishCompressed(i);
 }
 
 // A KV source turns every `ratio` tokens into one latent, from which the
 // group's index key is made as well. Both replace what an earlier source
 // published.
-void Forward::PublishCompressed(uint32_t i, const float* x) {
+void Forward::PublishCompressed(uint32_t i) {
   const CompressorWeights& w = model_.weights->layers[i].attn.compressor;
-  const size_t groups = PoolTokens(i, w, x);
+  const size_t groups = PoolTokens(i);
   if (groups == 0) return;  // open groups wait for their last tokens
   Norm(w.norm, latent_.data(), groups);  // [groups, d]
 
@@ -136,10 +137,8 @@ void Forward::PublishCompressed(uint32_t i, const float* x) {
 
 // An index source chooses which compressed entries each position attends,
 // for itself and the layers up to the next index source.
-void Forward::SelectCompressed(uint32_t i, const float* x) {
-  const IndexerWeights& w = model_.weights->layers[i].attn.indexer;
+void Forward::SelectCompressed(uint32_t i) {
   const size_t heads = config_.index_n_heads, dim = config_.index_head_dim;
-  Project(w.wq_b, qr_.data(), tokens(), index_q_.data());
   Rope(i, index_q_.data(), tokens(), heads, dim, positions_.data());
   ops_.round_rows(
       {.x = index_q_.data(),
@@ -147,7 +146,6 @@ void Forward::SelectCompressed(uint32_t i, const float* x) {
        .dim = dim,
        .format = CacheFormats::For(options_.state_rounding).index_key},
       pool_);  // FP4 rounding
-  Project(w.weights_proj, x, tokens(), index_w_.data());
 
   Select(i);  // selected_[T, index_topk]
   ObserveSelected(i);

@@ -155,9 +155,9 @@ class Forward : private ForwardScratch {
   Status Engram(uint32_t layer);
   Status EnterDecoder(uint32_t layer);
   void Attention(uint32_t layer, const float* x, float* y);
-  void StoreKv(uint32_t layer, const float* x);
-  void PublishCompressed(uint32_t layer, const float* x);
-  void SelectCompressed(uint32_t layer, const float* x);
+  void StoreKv(uint32_t layer);
+  void PublishCompressed(uint32_t layer);
+  void SelectCompressed(uint32_t layer);
   void Moe(uint32_t layer, const float* x, float* y);
   Status Logits();
 
@@ -179,8 +179,10 @@ class Forward : private ForwardScratch {
   Status BeginEngram();
   size_t EngramLayers(bool encoder_only) const;
   void StoreWindow(uint32_t layer, const float* kv);
-  size_t PoolTokens(uint32_t layer, const CompressorWeights& weights,
-                    const float* x);
+  // What attention makes of the layer's input first, and of qr_.
+  void ProjectInput(uint32_t layer, const float* x, bool queries);
+  void ProjectQueries(uint32_t layer);
+  size_t PoolTokens(uint32_t layer);
   template <typename Place>
   void StoreRows(const float* x, const Place& place);
   void StoreCompressed(uint32_t layer, size_t groups);
@@ -211,6 +213,15 @@ class Forward : private ForwardScratch {
   }
   void Project(const Matrix& weight, const float* x, size_t rows, float* y,
                MatmulInput input);
+  // Of all tokens, several at once; those that are not `rounded` stay fp32 in
+  // bf16 mode as well.
+  struct Projection {
+    const Matrix* weight;
+    const float* x;
+    float* y;
+    bool rounded = true;
+  };
+  void ProjectAll(const std::vector<Projection>& projections);
   // x = rms_norm(x, weight), rounded in bf16 mode.
   void Norm(const DeviceArray<float>& weight, const float* x, size_t rows,
             float* y);
@@ -305,11 +316,13 @@ class Forward : private ForwardScratch {
   const ForwardChunk* chunk_ = nullptr;
   std::vector<Segment> segments_;
   std::vector<ScoreTile> tiles_;
+  std::vector<Projection> projections_;
   std::vector<EngramFetch::Stretch> stretches_;
   // Arguments of calls under way, by operator.
-  std::tuple<std::vector<StoreRowsArgs>, std::vector<PoolGroupsArgs>,
-             std::vector<IndexScoresArgs>, std::vector<CandidateBlocksArgs>,
-             std::vector<SelectTopkArgs>, std::vector<AttentionArgs>>
+  std::tuple<std::vector<MatmulArgs>, std::vector<StoreRowsArgs>,
+             std::vector<PoolGroupsArgs>, std::vector<IndexScoresArgs>,
+             std::vector<CandidateBlocksArgs>, std::vector<SelectTopkArgs>,
+             std::vector<AttentionArgs>>
       calls_;
 };
 

@@ -26,6 +26,37 @@ void Forward::StoreRows(const float* x, const Place& place) {
   });
 }
 
+// kv_ and, of a KV source, latent_ and gate_ before tokens are pooled; with
+// `queries` qr_ and, of an index source, index_w_.
+void Forward::ProjectInput(uint32_t i, const float* x, bool queries) {
+  const AttentionWeights& w = model_.weights->layers[i].attn;
+  projections_.clear();
+  projections_.push_back({&w.wkv, x, kv_.data()});
+  if (config_.IsKvSource(i)) {
+    // What is pooled is fp32 in both activation modes, as the release has it.
+    const bool pooled = config_.compress_ratios[i] > 1;
+    projections_.push_back({&w.compressor.wkv, x, latent_.data(), !pooled});
+    if (pooled) {
+      projections_.push_back({&w.compressor.wgate, x, gate_.data(), false});
+    }
+  }
+  if (queries) projections_.push_back({&w.wq_a, x, qr_.data()});
+  if (queries && config_.IsIndexSource(i)) {
+    projections_.push_back({&w.indexer.weights_proj, x, index_w_.data()});
+  }
+  ProjectAll(projections_);
+}
+
+void Forward::ProjectQueries(uint32_t i) {
+  const AttentionWeights& w = model_.weights->layers[i].attn;
+  projections_.clear();
+  projections_.push_back({&w.wq_b, qr_.data(), q_.data()});
+  if (config_.IsIndexSource(i)) {
+    projections_.push_back({&w.indexer.wq_b, qr_.data(), index_q_.data()});
+  }
+  ProjectAll(projections_);
+}
+
 void Forward::StoreWindow(uint32_t layer, const float* kv) {
   StoreRows(kv, [&](const Segment& s) {
     return RowPlace{&s.state->windows[layer], s.position(), s.tokens};
@@ -36,29 +67,17 @@ void Forward::StoreWindow(uint32_t layer, const float* kv) {
 
 // Fills latent_ with the groups that this chunk completes, sequence by
 // sequence; returns how many.
-size_t Forward::PoolTokens(uint32_t layer, const CompressorWeights& w,
-                           const float* x) {
+size_t Forward::PoolTokens(uint32_t layer) {
   const size_t ratio = config_.compress_ratios[layer];
-  if (ratio == 1) {
-    Project(w.wkv, x, tokens(), latent_.data());
-    return tokens();
-  }
-  // fp32 in both activation modes, as the release computes it.
-  const auto store = [&](const Matrix& weight, float* y,
-                         RowCache SourceCache::*ring) {
-    ops_.matmul({.weight = weight,
-                 .x = x,
-                 .y = y,
-                 .tokens = tokens(),
-                 .input = projected_},
-                pool_);
-    StoreRows(y, [&](const Segment& s) {
+  if (ratio == 1) return tokens();
+  const auto store = [&](const float* x, RowCache SourceCache::*ring) {
+    StoreRows(x, [&](const Segment& s) {
       return RowPlace{&(s.state->SourceOf(config_, layer).*ring), s.position(),
                       s.tokens};
     });
   };
-  store(w.wkv, kv_.data(), &SourceCache::open_kv);
-  store(w.wgate, gate_.data(), &SourceCache::open_gate);
+  store(latent_.data(), &SourceCache::open_kv);
+  store(gate_.data(), &SourceCache::open_gate);
   size_t groups = 0;
   CallForAll(ops_.pool_groups, std::span(segments_), [&](const Segment& s) {
     const SourceCache& source = s.state->SourceOf(config_, layer);
@@ -260,16 +279,18 @@ AttentionArgs Forward::AttentionOf(uint32_t layer, const Segment& s) {
 void Forward::GroupedOutput(const AttentionWeights& w, float* y) {
   const size_t groups = config_.o_groups, rank = config_.o_lora_rank;
   const size_t width = config_.n_heads * config_.head_dim;
+  auto& products = std::get<std::vector<MatmulArgs>>(calls_);
+  products.clear();
   for (size_t g = 0; g < groups; ++g) {
-    ops_.matmul({.weight = w.wo_a.RowBlock(g * rank, rank),
-                 .x = heads_.data() + g * (width / groups),
-                 .y = lora_.data() + g * rank,
-                 .tokens = tokens(),
-                 .x_stride = width,
-                 .y_stride = groups * rank,
-                 .input = projected_},
-                pool_);
+    products.push_back({.weight = w.wo_a.RowBlock(g * rank, rank),
+                        .x = heads_.data() + g * (width / groups),
+                        .y = lora_.data() + g * rank,
+                        .tokens = tokens(),
+                        .x_stride = width,
+                        .y_stride = groups * rank,
+                        .input = projected_});
   }
+  ops_.matmuls(std::span<const MatmulArgs>(products), pool_);
   Round(lora_.data(), tokens() * groups * rank);
   Project(w.wo_b, lora_.data(), tokens(), y);
 }

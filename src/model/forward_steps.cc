@@ -328,6 +328,19 @@ void Forward::Project(const Matrix& weight, const float* x, size_t rows,
   Round(y, rows * weight.rows);
 }
 
+void Forward::ProjectAll(const std::vector<Projection>& projections) {
+  CallForAll(ops_.matmuls, std::span(projections), [&](const Projection& p) {
+    return MatmulArgs{.weight = *p.weight,
+                      .x = p.x,
+                      .y = p.y,
+                      .tokens = tokens(),
+                      .input = projected_};
+  });
+  for (const Projection& p : projections) {
+    if (p.rounded) Round(p.y, tokens() * p.weight->rows);
+  }
+}
+
 void Forward::Norm(const DeviceArray<float>& weight, const float* x,
                    size_t rows, float* y) {
   ops_.rms_norm({.x = x,

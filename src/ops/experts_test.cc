@@ -33,6 +33,7 @@ struct ExpertsCase {
             .tokens = tokens,
             .dim = dim,
             .experts = experts.data(),
+            .device_experts = experts.data(),
             .n_experts = n_experts,
             .inner = inner,
             .ids = ids.data(),
@@ -93,6 +94,13 @@ std::vector<Expected> ExpectedExperts(const ExpertsCase& c, size_t t) {
 class ExpertsTest : public OpTest {
  protected:
   void Check(ExpertsCase& c, size_t threads) {
+    CheckOnce(c, threads);
+    // CUDA then does not look at the experts before it launches.
+    c.args.device_experts = nullptr;
+    if (is_cuda()) CheckOnce(c, threads);
+    c.args.device_experts = c.experts.data();
+  }
+  void CheckOnce(ExpertsCase& c, size_t threads) {
     c.y.Poison();
     ops().experts(c.args, Pool(threads));
     for (size_t t = 0; t < c.tokens; ++t) {
@@ -118,6 +126,24 @@ TEST_P(ExpertsTest, EveryFormatAndShape) {
             Check(c, 1 + tokens % 3);
           }
         }
+      }
+    }
+  }
+}
+
+// Rows so long that several warps share them, and up to five slots an expert.
+TEST_P(ExpertsTest, LongRows) {
+  Random random(37);
+  for (const WeightFormat format :
+       {WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32, WeightFormat::kQ8_0,
+        WeightFormat::kMXFP4}) {
+    for (const size_t tokens : {1, 2, 7}) {
+      for (const size_t dim : {1056, 1344}) {
+        ExpertsCase c(format, dim, 96, tokens, 5, 3, random);
+        c.args.swiglu_limit = 2;
+        Check(c, 2);
+        ExpertsCase one(format, dim, 96, tokens, 1, 1, random);
+        Check(one, 2);
       }
     }
   }

@@ -48,4 +48,9 @@ struct MatmulArgs {
   MatmulInput input = MatmulInput::kF32;
 };
 
+// Several such products at once (`matmuls`, ops/calls.h) may have weights of
+// any formats and shapes, and as many tokens each. On the processor they have
+// the bits of `matmul`; on CUDA they are summed in an order of their own, which
+// is that of the shapes in the list.
+
 }  // namespace ecphory

@@ -105,6 +105,55 @@ TEST_P(MatmulShapes, ViewsKeepTheirTilePhase) {
   Check(WeightFormat::kFp8Tile32, 40, 45, 3, 20);
 }
 
+// Of several formats and shapes at once; each has strides of its own.
+TEST_P(MatmulTest, SeveralAtOnce) {
+  Random random(14);
+  for (const size_t tokens : {1, 3, 8, 9}) {
+    std::vector<PackedMatrix> weights;
+    std::vector<GuardedArray<float>> xs, ys;
+    std::vector<MatmulArgs> calls;
+    for (size_t i = 0; i < 3 * std::size(kWeightFormats); ++i) {
+      const WeightFormat format = kWeightFormats[i % std::size(kWeightFormats)];
+      const size_t in = RowOf(format, 160 * (1 + i % 2)),
+                   out = 1 + 23 * (i % 5);
+      weights.push_back(RandomMatrix(format, out, in, random));
+      xs.push_back(random.Array(tokens * (in + 4)));
+      ys.emplace_back(tokens * (out + 3));
+    }
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const Matrix& w = weights[i].view;
+      calls.push_back({.weight = w,
+                       .x = xs[i].data(),
+                       .y = ys[i].data(),
+                       .tokens = tokens,
+                       .x_stride = w.cols + 4,
+                       .y_stride = w.rows + 3});
+    }
+    for (const size_t threads : {1, 3}) {
+      for (GuardedArray<float>& y : ys) y.Poison();
+      ops().matmuls(std::span<const MatmulArgs>(calls), Pool(threads));
+      for (size_t i = 0; i < calls.size(); ++i) {
+        const Matrix& w = calls[i].weight;
+        const auto expected =
+            ExpectedProduct(weights[i], calls[i].x, tokens, w.cols + 4);
+        for (size_t t = 0; t < tokens; ++t) {
+          const std::vector<Expected> row(expected.begin() + t * w.rows,
+                                          expected.begin() + (t + 1) * w.rows);
+          EXPECT_TRUE(
+              AllClose(row, calls[i].y + t * (w.rows + 3), SumBound(w.cols)))
+              << WeightFormatName(w.format) << " x " << tokens;
+        }
+        if (is_cuda()) continue;
+        GuardedArray<float> alone(ys[i].size());
+        MatmulArgs args = calls[i];
+        args.y = alone.data();
+        ops().matmul(args, Pool(1));
+        EXPECT_TRUE(SameBits(alone, ys[i]));
+      }
+    }
+  }
+}
+
 TEST_P(MatmulTest, LiteralCase) {
   const GuardedArray<float> weights = {1, 2, 3, 4, 5, 6};
   const Matrix w{.format = WeightFormat::kF32,

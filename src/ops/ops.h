@@ -33,6 +33,7 @@ struct Ops {
   void (*embed)(const EmbedArgs&, ThreadPool&);
   void (*rms_norm)(const RmsNormArgs&, ThreadPool&);
   void (*matmul)(const MatmulArgs&, ThreadPool&);
+  void (*matmuls)(const Calls<MatmulArgs>&, ThreadPool&);
   void (*hc_split)(const HcSplitArgs&, ThreadPool&);
   void (*hc_head)(const HcHeadArgs&, ThreadPool&);
   void (*hc_collapse)(const HcCollapseArgs&, ThreadPool&);

@@ -8,6 +8,7 @@ const Ops& CpuOps() {
       .embed = CpuEmbed,
       .rms_norm = CpuRmsNorm,
       .matmul = CpuMatmul,
+      .matmuls = CpuMatmuls,
       .hc_split = CpuHcSplit,
       .hc_head = CpuHcHead,
       .hc_collapse = CpuHcCollapse,

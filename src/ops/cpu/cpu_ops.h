@@ -8,6 +8,7 @@ namespace ecphory {
 void CpuEmbed(const EmbedArgs& args, ThreadPool& pool);
 void CpuRmsNorm(const RmsNormArgs& args, ThreadPool& pool);
 void CpuMatmul(const MatmulArgs& args, ThreadPool& pool);
+void CpuMatmuls(const Calls<MatmulArgs>& calls, ThreadPool& pool);
 // Of weights with TakesInt8(), the input rounded to int8.
 void CpuInt8Matmul(const MatmulArgs& args, ThreadPool& pool);
 void CpuHcSplit(const HcSplitArgs& args, ThreadPool& pool);

@@ -123,6 +123,46 @@ void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
 
 namespace {
 
+// Whether the calling thread has nothing to prepare for any of them.
+bool NeedNoScratch(const Calls<MatmulArgs>& calls) {
+  return std::none_of(calls.begin(), calls.end(), [](const MatmulArgs& args) {
+    const bool int8 =
+        args.input == MatmulInput::kInt8 && TakesInt8(args.weight.format);
+    return int8 || args.tokens > kMaxFewTokens ||
+           TakesBf16(args.weight, args.input, args.tokens);
+  });
+}
+
+}  // namespace
+
+// Few tokens: groups of rows of all products, as if they were of one.
+void CpuMatmuls(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
+  if (!NeedNoScratch(calls)) return OneByOne<CpuMatmul>(calls, pool);
+  size_t groups = 0, work = 0;
+  for (const MatmulArgs& args : calls) {
+    groups += CeilDiv(args.weight.rows, kMatmulRowBlock);
+    work = std::max(work, kMatmulRowBlock * args.weight.cols * args.tokens);
+  }
+  pool.ParallelFor(
+      groups, GrainFor(work), [&](size_t begin, size_t end, size_t) {
+        size_t first = 0;
+        for (const MatmulArgs& args : calls) {
+          const size_t rows = args.weight.rows;
+          const size_t last = first + CeilDiv(rows, kMatmulRowBlock);
+          const size_t from = std::max(begin, first), to = std::min(end, last);
+          if (from < to) {
+            MatmulTile(
+                args, args.x_stride != 0 ? args.x_stride : args.weight.cols,
+                nullptr, (from - first) * kMatmulRowBlock,
+                std::min(rows, (to - first) * kMatmulRowBlock), 0, args.tokens);
+          }
+          first = last;
+        }
+      });
+}
+
+namespace {
+
 bool TakesBf16(const ScratchProduct& p) {
   return TakesBf16({.format = p.format, .rows = p.rows, .cols = p.cols},
                    p.input, p.tokens);

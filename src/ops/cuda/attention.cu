@@ -8,6 +8,8 @@
 #include "ops/cuda/attention.cuh"
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
+#include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/stream.cuh"
 
 namespace ecphory::cuda {
@@ -54,6 +56,8 @@ __global__ void __launch_bounds__(kThreads)
            RowSizes bytes) {
   extern __shared__ float shared[];
   __shared__ size_t counter;
+  LetNextStart();
+  WaitForEarlier();
   const AttentionArgs& a = calls[blockIdx.z];
   if (blockIdx.y >= a.tokens) return;
   float* const tile = shared;
@@ -111,17 +115,14 @@ void Launch(const KernelCalls<AttentionArgs, kMost>& of_kernel,
   const AttentionArgs& args = calls[0];
   const size_t shared =
       (kTileRows * (args.dim + 1) + kHeads * args.dim) * sizeof(float);
-  Note(cudaFuncSetAttribute(Kernel<kVectors, kMost>,
-                            cudaFuncAttributeMaxDynamicSharedMemorySize,
-                            static_cast<int>(shared)),
-       "attention");
+  AllowSharedMemory(Kernel<kVectors, kMost>, shared, "attention");
   const dim3 grid(Blocks(args.heads, kHeads),
                   static_cast<unsigned>(Most(calls, &AttentionArgs::tokens)),
                   static_cast<unsigned>(calls.size()));
-  Kernel<kVectors><<<grid, kThreads, shared, Current().stream>>>(
-      of_kernel, {RowBytes(args.window_format, args.dim),
-                  RowBytes(args.latent_format, args.dim)});
-  NoteLaunch("attention");
+  LaunchOverlapped(Kernel<kVectors, kMost>, grid, kThreads, shared, "attention",
+                   of_kernel,
+                   RowSizes{RowBytes(args.window_format, args.dim),
+                            RowBytes(args.latent_format, args.dim)});
 }
 
 }  // namespace

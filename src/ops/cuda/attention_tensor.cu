@@ -288,6 +288,8 @@ __global__ void __launch_bounds__(kThreads, 2)
            Parts parts) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  LetNextStart();
+  WaitForEarlier();
   const unsigned call = kMost == 1 ? 0 : blockIdx.z / parts.head_groups;
   const AttentionArgs& a = calls[call];
   const size_t t = blockIdx.y;
@@ -355,9 +357,10 @@ __global__ void __launch_bounds__(kDim / 4) CombineKernel(
   const auto at = [&](unsigned share) {
     return parts.At(blockIdx.z, t, share, a.heads) + head;
   };
-  if (t >= a.tokens) return;
   const float sink = a.sink[head];
+  LetNextStart();
   WaitForEarlier();
+  if (t >= a.tokens) return;
   float top = sink;
   for (unsigned s = 0; s < parts.shares; ++s) {
     top = fmaxf(top, parts.top_and_sum[at(s)].x);
@@ -430,9 +433,8 @@ void Launch(const KernelCalls<AttentionArgs, kMost>& of_kernel,
                             cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(sizeof(Shared))),
        "attention");
-  Kernel<<<dim3(parts.shares, tokens, head_groups * n), kThreads,
-           sizeof(Shared), Current().stream>>>(of_kernel, parts);
-  NoteLaunch("attention");
+  LaunchOverlapped(Kernel<kMost>, dim3(parts.shares, tokens, head_groups * n),
+                   kThreads, sizeof(Shared), "attention", of_kernel, parts);
   if (parts.shares == 1) return;
   LaunchOverlapped(CombineKernel<kMost>,
                    dim3(static_cast<unsigned>(heads), tokens, n), kDim / 4, 0,

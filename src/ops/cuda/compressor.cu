@@ -3,6 +3,7 @@
 
 #include "ops/cuda/calls.cuh"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
 
 namespace ecphory::cuda {
@@ -15,6 +16,8 @@ constexpr unsigned kThreads = 256;
 template <unsigned kMost>
 __global__ void Kernel(
     const __grid_constant__ KernelCalls<PoolGroupsArgs, kMost> calls) {
+  LetNextStart();
+  WaitForEarlier();
   const PoolGroupsArgs& args = calls[blockIdx.y];
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= args.groups * args.dim) return;
@@ -37,13 +40,15 @@ __global__ void Kernel(
 }  // namespace
 
 void PoolGroups(const Calls<PoolGroupsArgs>& all, ThreadPool&) {
-  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
+  ForEachLaunch(all, [&]<unsigned kMost>(
+                         const KernelCalls<PoolGroupsArgs, kMost>& of_kernel,
+                         std::span<const PoolGroupsArgs> calls) {
     const size_t items = Most(calls, &PoolGroupsArgs::groups) * calls[0].dim;
     if (items == 0) return;
     const dim3 grid(Blocks(items, kThreads),
                     static_cast<unsigned>(calls.size()));
-    Kernel<<<grid, kThreads, 0, Current().stream>>>(of_kernel);
-    NoteLaunch("pool_groups");
+    LaunchOverlapped(Kernel<kMost>, grid, kThreads, 0, "pool_groups",
+                     of_kernel);
   });
 }
 

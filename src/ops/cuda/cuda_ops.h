@@ -12,6 +12,7 @@ namespace ecphory::cuda {
 void Embed(const EmbedArgs& args, ThreadPool& pool);
 void RmsNorm(const RmsNormArgs& args, ThreadPool& pool);
 void Matmul(const MatmulArgs& args, ThreadPool& pool);
+void Matmuls(const Calls<MatmulArgs>& calls, ThreadPool& pool);
 void HcSplit(const HcSplitArgs& args, ThreadPool& pool);
 void HcHead(const HcHeadArgs& args, ThreadPool& pool);
 void HcCollapse(const HcCollapseArgs& args, ThreadPool& pool);

@@ -2,6 +2,7 @@
 #include "ops/embed.h"
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/cuda/weight.cuh"
 
@@ -12,6 +13,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 
 __global__ void Kernel(EmbedArgs args) {
+  LetNextStart();
   const size_t dim = args.table.cols;
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= args.n_tokens * dim) return;

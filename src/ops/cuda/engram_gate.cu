@@ -9,6 +9,7 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/math.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/stream.cuh"
 
@@ -82,6 +83,8 @@ __global__ void __launch_bounds__(kThreads, 2) VectorKernel(EngramGateArgs a) {
     const float4 k = *at(a.k_weight + s * dim, i);
     weight[i] = {q.x * k.x, q.y * k.y, q.z * k.z, q.w * k.w};
   }
+  LetNextStart();
+  WaitForEarlier();
   unsigned turn = 0;
   for (size_t t = blockIdx.x / streams; t < a.tokens;
        t += gridDim.x / streams) {
@@ -122,6 +125,8 @@ __global__ void __launch_bounds__(kThreads, 2) VectorKernel(EngramGateArgs a) {
 // Streams whose length is no multiple of 4, or too long: a block a token.
 __global__ void __launch_bounds__(kThreads) Kernel(EngramGateArgs args) {
   __shared__ float shared[kWarp];
+  LetNextStart();
+  WaitForEarlier();
   const size_t t = blockIdx.x, dim = args.dim, streams = args.streams;
   const float* const keys = args.kv + t * (streams + 1) * dim;
   const float* const value = keys + streams * dim;
@@ -168,9 +173,8 @@ void Launch(const EngramGateArgs& args) {
   const size_t places =
       std::max<size_t>(1, 2 * Multiprocessors() / args.streams);
   const size_t blocks = args.streams * std::min(args.tokens, places);
-  VectorKernel<kVectors>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, Current().stream>>>(args);
-  NoteLaunch("engram_gate");
+  LaunchOverlapped(VectorKernel<kVectors>, dim3(static_cast<unsigned>(blocks)),
+                   kThreads, 0, "engram_gate", args);
 }
 
 }  // namespace
@@ -183,9 +187,8 @@ void EngramGate(const EngramGateArgs& args, ThreadPool&) {
     if (vectors <= 3) return Launch<3>(args);
     return Launch<kMaxVectors>(args);
   }
-  Kernel<<<static_cast<unsigned>(args.tokens), kThreads, 0, Current().stream>>>(
-      args);
-  NoteLaunch("engram_gate");
+  LaunchOverlapped(Kernel, dim3(static_cast<unsigned>(args.tokens)), kThreads,
+                   0, "engram_gate", args);
 }
 
 }  // namespace ecphory::cuda

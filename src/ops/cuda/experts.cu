@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/experts_alike.cuh"
 #include "ops/cuda/experts_few.cuh"
 #include "ops/cuda/experts_many.cuh"
 
@@ -26,6 +27,11 @@ __global__ void SumKernel(ExpertsArgs a, const float* out) {
   a.y[i] = a.accumulate ? a.y[i] + sum : sum;
 }
 
+void LaunchSum(const ExpertsArgs& args, const float* out) {
+  LaunchOverlapped(SumKernel, dim3(Blocks(args.tokens * args.dim, 256)), 256, 0,
+                   "experts: sum", args, out);
+}
+
 // Groups with nothing in them where each block is to group for itself. False
 // when there is no memory, which is noted.
 bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
@@ -43,10 +49,7 @@ bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
     return false;
   }
   const size_t memory = GroupMemory(args.n_experts);
-  Note(cudaFuncSetAttribute(GroupKernel,
-                            cudaFuncAttributeMaxDynamicSharedMemorySize,
-                            static_cast<int>(memory)),
-       "experts: group");
+  AllowSharedMemory(GroupKernel, memory, "experts: group");
   LaunchOverlapped(GroupKernel, dim3(1), kGroupThreads, memory,
                    "experts: group", args, groups);
   return true;
@@ -59,10 +62,7 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   ExpertsArgs args = given;
   if (args.device_experts != nullptr) args.experts = args.device_experts;
   if (args.topk == 0) {
-    LaunchOverlapped(SumKernel, dim3(Blocks(args.tokens * args.dim, 256)), 256,
-                     0, "experts: sum", args,
-                     static_cast<const float*>(nullptr));
-    return;
+    return LaunchSum(args, nullptr);
   }
   if (args.topk > kFewSlots) {
     Note(cudaErrorInvalidValue, "experts: more than 512 of a token");
@@ -89,6 +89,11 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   if (hidden == nullptr || out == nullptr || !GroupSlots(args, groups)) {
     return;  // noted
   }
+  const bool seen = given.device_experts != nullptr;
+  if (seen && slots <= kFewSlots && RunAlike(args, given, hidden, out)) {
+    LaunchSum(args, out);
+    return;
+  }
   if (groups.tiles) {
     LaunchTiles<true>({.args = args, .groups = groups, .out = hidden}, args.x);
   }
@@ -99,8 +104,7 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   }
   LaunchExperts<false>(
       {.args = args, .groups = groups, .in = hidden, .out = out});
-  LaunchOverlapped(SumKernel, dim3(Blocks(args.tokens * args.dim, 256)), 256, 0,
-                   "experts: sum", args, static_cast<const float*>(out));
+  LaunchSum(args, out);
 }
 
 }  // namespace ecphory::cuda

@@ -13,30 +13,33 @@ namespace ecphory::cuda {
 // hidden vectors by w2.
 struct ExpertsStep {
   ExpertsArgs args;
-  Groups groups;        // begin: null where each block groups for itself
-  const float* in;      // x, or the hidden vectors
-  float* out;           // [slots, rows]
-  size_t part_bytes;    // of shared memory for parts of the inputs
-  size_t factor_bytes;  // and for scales of the weights
+  Groups groups;      // begin: null where each block groups for itself
+  const float* in;    // x, or the hidden vectors
+  float* out;         // [slots, rows]
+  size_t part_bytes;  // of shared memory for parts of the inputs
 };
 
-inline constexpr int kExpertsWarps = 8;
-inline constexpr int kExpertsThreads = kExpertsWarps * 32;
-// The same of all formats.
-inline constexpr size_t kExpertsRing =
-    kExpertsWarps * StreamLayout<WeightFormat::kQ8_0>::kRingOfWarp;
+// Blocks so large that those of one token's experts run at a time on an H200,
+// and small beside it.
+template <bool kHidden>
+struct ExpertsShape {
+  static constexpr int kWarps = kHidden ? 8 : 4;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBlocks = 16 / kWarps;  // of a multiprocessor
+  // The same of all formats.
+  static constexpr size_t kRing =
+      kWarps * StreamLayout<WeightFormat::kQ8_0>::kRingOfWarp;
+  // Of a multiprocessor's shared memory, what one of its blocks can have.
+  static constexpr size_t kMemory = (size_t{216} << 10) / kBlocks;
 
-// Warps that share 16 rows: so many that blocks are small beside the device,
-// by the shape alone.
-__host__ __device__ inline int ExpertsSharers(size_t cols) {
-  return cols >= 4096 ? 4 : cols >= 1024 ? 2 : 1;
-}
-__host__ __device__ inline size_t ExpertsBlockRows(size_t cols) {
-  return kExpertsWarps / ExpertsSharers(cols) * kRowsOfWarp;
-}
-
-// Of a multiprocessor's shared memory, what one of two blocks can have.
-inline constexpr size_t kHalfMemory = size_t{108} << 10;
+  // Warps that share 16 rows, by the shape alone.
+  static __host__ __device__ int Sharers(size_t cols) {
+    return kHidden && cols >= 1024 ? 2 : 1;
+  }
+  static __host__ __device__ size_t BlockRows(size_t cols) {
+    return kWarps / Sharers(cols) * kRowsOfWarp;
+  }
+};
 
 __device__ inline float MaybeRound(float x, bool round) {
   return round ? RoundToBF16(x) : x;
@@ -88,19 +91,20 @@ __device__ __noinline__ void StreamExpert(const ExpertsBlock<kHidden>& b,
                                           int capacity, int pitch) {
   using F = Fragment<kFormat>;
   using Layout = StreamLayout<kFormat>;
+  using Shape = ExpertsShape<kHidden>;
   constexpr int kMatrices = ExpertsBlock<kHidden>::kMatrices;
   constexpr int kMost = 8 / F::kColumns;  // slots at a time
-  __shared__ uint32_t largest[kExpertsWarps];
+  __shared__ uint32_t largest[Shape::kWarps];
   __shared__ float out_scale[kMost];
   uint8_t* const memory = b.memory;
-  uint16_t* const parts = reinterpret_cast<uint16_t*>(memory + kExpertsRing);
+  uint16_t* const parts = reinterpret_cast<uint16_t*>(memory + Shape::kRing);
   uint16_t* const factors =
-      reinterpret_cast<uint16_t*>(memory + kExpertsRing + b.part_bytes);
+      reinterpret_cast<uint16_t*>(memory + Shape::kRing + b.part_bytes);
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const int warp = static_cast<int>(threadIdx.x / kWarp);
   const int cols = static_cast<int>(b.cols), count = b.count;
-  const int sharers = ExpertsSharers(b.cols), share = warp % sharers;
-  const size_t block_rows = ExpertsBlockRows(b.cols), rows = b.rows;
+  const int sharers = Shape::Sharers(b.cols), share = warp % sharers;
+  const size_t block_rows = Shape::BlockRows(b.cols), rows = b.rows;
   const size_t block_row0 = b.row0;
   const size_t row0 = block_row0 + warp / sharers * kRowsOfWarp;
   const int factor_pitch = (cols / 32 + 7) / 8 * 8;
@@ -111,15 +115,15 @@ __device__ __noinline__ void StreamExpert(const ExpertsBlock<kHidden>& b,
     RowStream<kFormat, kMatrices> stream(b.m, min(row0, rows - 1),
                                          memory + warp * Layout::kRingOfWarp,
                                          share, sharers);
-    SplitOperand<kFormat, kExpertsThreads>(
+    SplitOperand<kFormat, Shape::kThreads>(
         [&](int i) { return b.Row(first + i); }, cols, some, pitch, parts,
         out_scale, largest,
         [&] {
           if (first > 0) return;
           const size_t some_rows = min(block_rows, rows - block_row0);
-          const FactorLoad<kFormat, kExpertsThreads> one(
+          const FactorLoad<kFormat, Shape::kThreads> one(
               *b.m[0], block_row0, some_rows, factor_pitch);
-          const FactorLoad<kFormat, kExpertsThreads> two(
+          const FactorLoad<kFormat, Shape::kThreads> two(
               *b.m[kMatrices - 1], block_row0, some_rows, factor_pitch);
           one.End(factors);
           if (kMatrices > 1) two.End(factors + factors_apart);
@@ -174,9 +178,10 @@ template <bool kHidden>
 __device__ __noinline__ void ExpertByValue(const ExpertsBlock<kHidden>& b) {
   constexpr int kMatrices = ExpertsBlock<kHidden>::kMatrices;
   constexpr int kSlots = 4;
-  const size_t end = min(b.rows, b.row0 + ExpertsBlockRows(b.cols));
+  using Shape = ExpertsShape<kHidden>;
+  const size_t end = min(b.rows, b.row0 + Shape::BlockRows(b.cols));
   for (size_t row = b.row0 + threadIdx.x / kWarp; row < end;
-       row += kExpertsWarps) {
+       row += Shape::kWarps) {
     for (int first = 0; first < b.count; first += kSlots) {
       const int some = min(kSlots, b.count - first);
       float sums[kMatrices][kSlots] = {};
@@ -246,24 +251,37 @@ __device__ void MultiplyExpert(const ExpertsStep& step, const Expert& e,
   const ExpertsArgs& a = step.args;
   const size_t rows = kHidden ? a.inner : a.dim;
   const size_t cols = kHidden ? a.dim : a.inner;
-  ExpertsBlock<kHidden> b{
-      step,  {},    rows,   cols,           blockIdx.x * ExpertsBlockRows(cols),
-      slots, count, memory, step.part_bytes};
+  const size_t row0 = blockIdx.x * ExpertsShape<kHidden>::BlockRows(cols);
+  ExpertsBlock<kHidden> b{step,  {},    rows,   cols,           row0,
+                          slots, count, memory, step.part_bytes};
   b.m[0] = kHidden ? &e.w1 : &e.w2;
   if constexpr (kHidden) b.m[1] = &e.w3;
   if (!StreamedExpert<kHidden>(b)) ExpertByValue<kHidden>(b);
 }
 
+// Where the matrices lie, which is read as soon as the chosen experts are
+// known, into the L2.
+__device__ inline void FetchDescriptions(const ExpertsArgs& a) {
+  constexpr size_t kLine = 128;
+  const size_t block = blockIdx.y * size_t{gridDim.x} + blockIdx.x;
+  const size_t at = (block * blockDim.x + threadIdx.x) * kLine;
+  if (at < a.n_experts * sizeof(Expert)) {
+    FetchLineToL2(reinterpret_cast<const uint8_t*>(a.experts) + at);
+  }
+}
+
 // Block (rows, slot) of slots that blocks group for themselves, or (rows, some
 // experts) of grouped ones, but for those that tiles take.
 template <bool kHidden>
-__global__ void __launch_bounds__(kExpertsThreads, 2)
+__global__ void __launch_bounds__(ExpertsShape<kHidden>::kThreads,
+                                  ExpertsShape<kHidden>::kBlocks)
     ExpertsKernel(const __grid_constant__ ExpertsStep step) {
   extern __shared__ uint4 experts_memory[];
   __shared__ int32_t list[kFewSlots];
-  LetNextStart();
-  WaitForEarlier();
   const ExpertsArgs& a = step.args;
+  LetNextStart();
+  FetchDescriptions(a);
+  WaitForEarlier();
   uint8_t* const memory = reinterpret_cast<uint8_t*>(experts_memory);
   const Groups& groups = step.groups;
   const bool grouped = groups.begin != nullptr;
@@ -285,35 +303,34 @@ __global__ void __launch_bounds__(kExpertsThreads, 2)
   }
 }
 
-// One input at a time leaves room for two blocks on a multiprocessor; two at a
+// One input at a time leaves room for all blocks on a multiprocessor; two at a
 // time pay when experts have several slots. (An input of bf16 weights has three
 // parts: it is taken with the room of two.)
 template <bool kHidden>
 void LaunchExperts(ExpertsStep step) {
+  using Shape = ExpertsShape<kHidden>;
   const size_t cols = kHidden ? step.args.dim : step.args.inner;
   const size_t rows = kHidden ? step.args.inner : step.args.dim;
   const size_t part = 2 * ((cols + 63) / 64 * 64 + 32);
-  const size_t block_rows = ExpertsBlockRows(cols);
+  const size_t block_rows = Shape::BlockRows(cols);
   const size_t factor_pitch = (cols / 32 + 7) / 8 * 8;
-  step.factor_bytes = 2 * (kHidden ? 2 : 1) * (block_rows + 1) * factor_pitch;
+  const size_t factors =
+      2 * (kHidden ? 2 : 1) * (block_rows + 1) * factor_pitch;
   size_t parts = step.args.tokens <= 32 ? 2 : 4;
-  const size_t other = kExpertsRing + step.factor_bytes;
-  // Short rows: the parts that two blocks have room for.
-  while (parts < 8 && other + (parts + 1) * part <= kHalfMemory) ++parts;
+  const size_t other = Shape::kRing + factors;
+  // Short rows: the parts that all blocks have room for.
+  while (parts < 8 && other + (parts + 1) * part <= Shape::kMemory) ++parts;
   while (parts > 0 && !FitsStreamMemory(other + parts * part)) --parts;
   step.part_bytes = parts * part;
-  size_t shared = parts > 0 ? other + step.part_bytes : 0;
-  Note(cudaFuncSetAttribute(ExpertsKernel<kHidden>,
-                            cudaFuncAttributeMaxDynamicSharedMemorySize,
-                            static_cast<int>(shared)),
-       "experts");
+  const size_t shared = parts > 0 ? other + step.part_bytes : 0;
+  AllowSharedMemory(ExpertsKernel<kHidden>, shared, "experts");
   const size_t groups = step.groups.begin != nullptr
                             ? std::min<size_t>(step.args.n_experts, 16)
                             : step.args.tokens * step.args.topk;
   LaunchOverlapped(
       ExpertsKernel<kHidden>,
       dim3(Blocks(rows, block_rows), static_cast<unsigned>(groups)),
-      kExpertsThreads, shared, "experts", step);
+      Shape::kThreads, shared, "experts", step);
 }
 
 }  // namespace ecphory::cuda

@@ -15,6 +15,8 @@ constexpr unsigned kThreads = 256;
 
 // A thread a channel.
 __global__ void __launch_bounds__(kThreads) ExpandKernel(HcExpandArgs a) {
+  LetNextStart();
+  WaitForEarlier();
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= a.tokens * a.dim) return;
   const size_t t = i / a.dim, c = i % a.dim, streams = a.streams;
@@ -55,6 +57,8 @@ __global__ void __launch_bounds__(kThreads) ExpandFourKernel(HcExpandArgs a) {
 }
 
 __global__ void __launch_bounds__(kThreads) CollapseKernel(HcCollapseArgs a) {
+  LetNextStart();
+  WaitForEarlier();
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= a.tokens * a.dim) return;
   const size_t t = i / a.dim, c = i % a.dim;
@@ -96,9 +100,8 @@ void HcHead(const HcHeadArgs& args, ThreadPool&) {
 void HcCollapse(const HcCollapseArgs& args, ThreadPool&) {
   const size_t items = args.tokens * args.dim;
   if (items == 0) return;
-  CollapseKernel<<<Blocks(items, kThreads), kThreads, 0, Current().stream>>>(
-      args);
-  NoteLaunch("hc_collapse");
+  LaunchOverlapped(CollapseKernel, dim3(Blocks(items, kThreads)), kThreads, 0,
+                   "hc_collapse", args);
 }
 
 void HcExpand(const HcExpandArgs& args, ThreadPool&) {
@@ -110,9 +113,8 @@ void HcExpand(const HcExpandArgs& args, ThreadPool&) {
                      kThreads, 0, "hc_expand", args);
     return;
   }
-  ExpandKernel<<<Blocks(items, kThreads), kThreads, 0, Current().stream>>>(
-      args);
-  NoteLaunch("hc_expand");
+  LaunchOverlapped(ExpandKernel, dim3(Blocks(items, kThreads)), kThreads, 0,
+                   "hc_expand", args);
 }
 
 }  // namespace ecphory::cuda

@@ -7,6 +7,7 @@
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/index_scores.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/indexer.h"
 
@@ -52,6 +53,8 @@ template <unsigned kMost>
 __global__ void __launch_bounds__(kWarps* kWarp)
     Kernel(const __grid_constant__ KernelCalls<IndexScoresArgs, kMost> calls,
            size_t row_bytes) {
+  LetNextStart();
+  WaitForEarlier();
   const IndexScoresArgs& a = calls[blockIdx.z];
   const size_t g = blockIdx.x * size_t{kWarps} + threadIdx.x / kWarp;
   const size_t t = blockIdx.y;
@@ -72,15 +75,16 @@ void IndexScores(const Calls<IndexScoresArgs>& all, ThreadPool&) {
   if (std::all_of(all.begin(), all.end(), TakesTensorCores)) {
     return TensorIndexScores(all);
   }
-  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
+  ForEachLaunch(all, [&]<unsigned kMost>(
+                         const KernelCalls<IndexScoresArgs, kMost>& of_kernel,
+                         std::span<const IndexScoresArgs> calls) {
     const size_t groups = Most(calls, &IndexScoresArgs::groups);
     const size_t tokens = Most(calls, &IndexScoresArgs::tokens);
     if (groups == 0 || tokens == 0) return;
     const dim3 grid(Blocks(groups, kWarps), static_cast<unsigned>(tokens),
                     static_cast<unsigned>(calls.size()));
-    Kernel<<<grid, kWarps * kWarp, 0, Current().stream>>>(
-        of_kernel, RowBytes(calls[0].key_format, calls[0].dim));
-    NoteLaunch("index_scores");
+    LaunchOverlapped(Kernel<kMost>, grid, kWarps * kWarp, 0, "index_scores",
+                     of_kernel, RowBytes(calls[0].key_format, calls[0].dim));
   });
 }
 

@@ -13,6 +13,7 @@
 #include "ops/cuda/calls.cuh"
 #include "ops/cuda/codec_bf16.cuh"
 #include "ops/cuda/index_scores.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/cuda/tensor.cuh"
@@ -187,6 +188,8 @@ __global__ void __launch_bounds__(kThreads)
     Kernel(const __grid_constant__ KernelCalls<IndexScoresArgs, kMost> calls) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  LetNextStart();
+  WaitForEarlier();
   const IndexScoresArgs& a = calls[blockIdx.z];
   if (a.groups == 0 || blockIdx.y * size_t{kTokens} >= a.tokens) return;
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -254,9 +257,9 @@ void Launch(const KernelCalls<IndexScoresArgs, kMost>& of_kernel,
   // queries are loaded less often.
   const unsigned places = static_cast<unsigned>(4 * Multiprocessors());
   const unsigned wanted = std::max(1u, places / (token_blocks * n));
-  Kernel<<<dim3(std::min(key_blocks, wanted), token_blocks, n), kThreads,
-           sizeof(Shared), Current().stream>>>(of_kernel);
-  NoteLaunch("index_scores");
+  LaunchOverlapped(Kernel<kMost>,
+                   dim3(std::min(key_blocks, wanted), token_blocks, n),
+                   kThreads, sizeof(Shared), "index_scores", of_kernel);
 }
 
 }  // namespace

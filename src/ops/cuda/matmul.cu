@@ -47,17 +47,22 @@ void Run(const TileArgs& args) {
   }
 }
 
+StreamProduct ProductOf(const TileArgs& a) {
+  return {.weight = a.weight,
+          .x = a.x,
+          .y = a.y,
+          .x_stride = a.x_stride,
+          .y_stride = a.y_stride};
+}
+
 // Whether kFormat's tensor-core kernels took the product.
 template <WeightFormat kFormat>
 bool OnTensorCores(const TileArgs& a, bool bf16) {
   if (a.tokens <= kMaxFewTokens) {
     if (!CanStream<kFormat>(a.weight, a.x, a.x_stride)) return false;
-    RunStream<kFormat>({.weight = a.weight,
-                        .x = a.x,
-                        .y = a.y,
-                        .x_stride = a.x_stride,
-                        .y_stride = a.y_stride},
-                       a.tokens);
+    StreamArgs args{.count = 1};
+    args.of[0] = ProductOf(a);
+    RunStream<kFormat>(args, a.tokens);
     return true;
   }
   if (!CanMma<kFormat>(a)) return false;
@@ -82,17 +87,57 @@ bool OnTensorCores(const TileArgs& a, bool bf16) {
   }
 }
 
+TileArgs TileOf(const MatmulArgs& args) {
+  return {.weight = args.weight,
+          .x = args.x,
+          .y = args.y,
+          .tokens = args.tokens,
+          .x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols,
+          .y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows};
+}
+
+// Whether the product can be one of several in a launch of kFormat.
+template <WeightFormat kFormat>
+bool Streams(const MatmulArgs& args) {
+  const TileArgs a = TileOf(args);
+  return a.weight.format == kFormat && a.weight.rows > 0 && a.tokens > 0 &&
+         a.tokens <= kMaxFewTokens &&
+         CanStream<kFormat>(a.weight, a.x, a.x_stride);
+}
+
+// Those of kFormat that can be, several a launch.
+template <WeightFormat kFormat>
+void RunStreams(const Calls<MatmulArgs>& calls) {
+  StreamArgs some{};
+  for (const MatmulArgs& args : calls) {
+    if (!Streams<kFormat>(args)) continue;
+    some.of[some.count++] = ProductOf(TileOf(args));
+    if (some.count < kMostProducts) continue;
+    RunStream<kFormat>(some, args.tokens);
+    some.count = 0;
+  }
+  if (some.count > 0) RunStream<kFormat>(some, calls[0].tokens);
+}
+
+template <WeightFormat... kFormats>
+void RunStreams(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
+  (RunStreams<kFormats>(calls), ...);
+  for (const MatmulArgs& args : calls) {
+    if (!(Streams<kFormats>(args) || ...)) Matmul(args, pool);
+  }
+}
+
 }  // namespace
+
+void Matmuls(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
+  RunStreams<WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ8_0,
+             WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
+             WeightFormat::kFp4Row32>(calls, pool);
+}
 
 void Matmul(const MatmulArgs& args, ThreadPool&) {
   if (args.tokens == 0 || args.weight.rows == 0) return;
-  const TileArgs tile{
-      .weight = args.weight,
-      .x = args.x,
-      .y = args.y,
-      .tokens = args.tokens,
-      .x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols,
-      .y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows};
+  const TileArgs tile = TileOf(args);
   if (OnTensorCores(tile, args.input == MatmulInput::kBF16)) return;
   switch (args.weight.format) {
     case WeightFormat::kF32: return Run<WeightFormat::kF32, 16>(tile);

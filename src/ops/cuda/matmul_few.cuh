@@ -3,6 +3,7 @@
 // and the loads of the next step are on their way while one is multiplied.
 #pragma once
 
+#include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/cuda/weight.cuh"
 
@@ -123,9 +124,7 @@ void LaunchFew(const FewTokensArgs& args) {
   constexpr int kRun = Weight<kFormat, kAlign>::kRun;
   const size_t shared =
       LaneLayout<kRun>::Padded(args.weight.cols) * kTokens * sizeof(float);
-  Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                            static_cast<int>(shared)),
-       "matmul");
+  AllowSharedMemory(kernel, shared, "matmul");
   int resident = 1;  // blocks a multiprocessor
   Note(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel,
                                                      kFewWarps * kWarp, shared),

@@ -13,12 +13,20 @@
 
 namespace ecphory::cuda {
 
-struct StreamArgs {
+// One of the products of a launch; all have the same number of tokens.
+struct StreamProduct {
   Matrix weight;
   const float* x;
   float* y;
   size_t x_stride;
   size_t y_stride;
+  unsigned first_block;  // of the grid
+};
+
+inline constexpr int kMostProducts = 8;
+struct StreamArgs {
+  StreamProduct of[kMostProducts];
+  int count;
   int tokens;
   int sharers;  // warps that share the columns of 16 rows: 1, 2, .. 16
 };
@@ -375,7 +383,12 @@ __global__ void __launch_bounds__(kStreamThreads, 2)
   __shared__ uint32_t largest[kStreamWarps];
   __shared__ float out_scale[kTiles * 4];
   uint8_t* const memory = reinterpret_cast<uint8_t*>(stream_memory);
-  const Matrix& m = a.weight;
+  int product = 0;
+  while (product + 1 < a.count && a.of[product + 1].first_block <= blockIdx.x) {
+    ++product;
+  }
+  const StreamProduct& p = a.of[product];
+  const Matrix& m = p.weight;
   const StreamLayout<kFormat> layout(m.cols, a.tokens, a.sharers);
   uint16_t* const parts = reinterpret_cast<uint16_t*>(memory + layout.parts);
   uint16_t* const factors =
@@ -384,7 +397,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2)
   const int warp = static_cast<int>(threadIdx.x / kWarp);
   const int share = warp % a.sharers;
   const size_t block_rows = kStreamWarps / a.sharers * kRowsOfWarp;
-  const size_t block_row0 = blockIdx.x * block_rows;
+  const size_t block_row0 = (blockIdx.x - p.first_block) * block_rows;
   const size_t row0 = block_row0 + warp / a.sharers * kRowsOfWarp;
   const bool idle = row0 >= m.rows;
 
@@ -397,7 +410,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2)
       .End(factors);
   WaitForEarlier();
   const int cols = static_cast<int>(m.cols);
-  const auto row_of = [&](int token) { return a.x + token * a.x_stride; };
+  const auto row_of = [&](int token) { return p.x + token * p.x_stride; };
   SplitOperand<kFormat, kStreamThreads>(row_of, cols, a.tokens, layout.pitch,
                                         parts, out_scale, largest, [] {});
   __syncthreads();
@@ -423,7 +436,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2)
     const int token = (8 * tile + 2 * t) / F::kColumns;
     if (token >= a.tokens || 2 * t % F::kColumns != 0) continue;
     const float scale = F::kPower * out_scale[token];
-    float* const y = a.y + token * a.y_stride + row0;
+    float* const y = p.y + token * p.y_stride + row0;
     if (g < stream.rows) y[g] = row.x * scale;
     if (g + 8 < stream.rows) y[g + 8] = row.y * scale;
   }
@@ -440,44 +453,57 @@ bool CanStream(const Matrix& m, const float* x, size_t x_stride) {
          FitsStreamMemory(StreamLayout<kFormat>(m.cols, 1, 1).bytes);
 }
 
+inline size_t StreamTiles(const StreamProduct& p) {
+  return (p.weight.rows + kRowsOfWarp - 1) / kRowsOfWarp;
+}
+
 // As many warps on 16 rows as keep two blocks on every multiprocessor, by the
-// shape alone: sums do not depend on the number of tokens.
-inline int StreamSharers(size_t rows) {
-  const size_t tiles = (rows + kRowsOfWarp - 1) / kRowsOfWarp;
+// shapes alone: sums do not depend on the number of tokens.
+inline int StreamSharers(const StreamArgs& args) {
+  size_t tiles = 0;
+  for (int i = 0; i < args.count; ++i) tiles += StreamTiles(args.of[i]);
   const size_t blocks = 2 * static_cast<size_t>(Multiprocessors());
   int sharers = kStreamWarps;
   while (sharers > 1 && tiles * sharers > blocks * kStreamWarps) sharers /= 2;
   return sharers;
 }
 
-template <WeightFormat kFormat, int kTiles>
-void LaunchStream(const StreamArgs& args) {
-  constexpr auto kKernel = StreamKernel<kFormat, kTiles>;
-  const size_t shared =
-      StreamLayout<kFormat>(args.weight.cols, args.tokens, args.sharers).bytes;
-  Note(
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(shared)),
-      "matmul");
-  const size_t rows = size_t{kStreamWarps} / args.sharers * kRowsOfWarp;
-  LaunchOverlapped(kKernel, dim3(Blocks(args.weight.rows, rows)),
-                   kStreamThreads, shared, "matmul", args);
+template <WeightFormat kFormat>
+size_t StreamMemory(const StreamArgs& args) {
+  size_t bytes = 0;
+  for (int i = 0; i < args.count; ++i) {
+    const StreamLayout<kFormat> layout(args.of[i].weight.cols, args.tokens,
+                                       args.sharers);
+    bytes = std::max(bytes, layout.bytes);
+  }
+  return bytes;
 }
 
-// CanStream() says that it can.
+template <WeightFormat kFormat, int kTiles>
+void LaunchStream(StreamArgs& args) {
+  constexpr auto kKernel = StreamKernel<kFormat, kTiles>;
+  const size_t shared = StreamMemory<kFormat>(args);
+  AllowSharedMemory(kKernel, shared, "matmul");
+  const size_t rows = size_t{kStreamWarps} / args.sharers * kRowsOfWarp;
+  unsigned blocks = 0;
+  for (int i = 0; i < args.count; ++i) {
+    args.of[i].first_block = blocks;
+    blocks += Blocks(args.of[i].weight.rows, rows);
+  }
+  LaunchOverlapped(kKernel, dim3(blocks), kStreamThreads, shared, "matmul",
+                   args);
+}
+
+// CanStream() says of each product that it can.
 template <WeightFormat kFormat>
 void RunStream(StreamArgs args, size_t tokens) {
   using F = Fragment<kFormat>;
   constexpr size_t kOfTile = 8 / F::kColumns;  // tokens
-  args.sharers = StreamSharers(args.weight.rows);
+  args.sharers = StreamSharers(args);
   while (tokens > 0) {
     size_t some = std::min(tokens, 2 * kOfTile);
     args.tokens = static_cast<int>(some);
-    while (!FitsStreamMemory(
-        StreamLayout<kFormat>(args.weight.cols, args.tokens, args.sharers)
-            .bytes)) {
-      --args.tokens;
-    }
+    while (!FitsStreamMemory(StreamMemory<kFormat>(args))) --args.tokens;
     some = static_cast<size_t>(args.tokens);
     if (some <= kOfTile) {
       LaunchStream<kFormat, 1>(args);
@@ -485,8 +511,10 @@ void RunStream(StreamArgs args, size_t tokens) {
       LaunchStream<kFormat, 2>(args);
     }
     tokens -= some;
-    args.x += some * args.x_stride;
-    args.y += some * args.y_stride;
+    for (int i = 0; i < args.count; ++i) {
+      args.of[i].x += some * args.of[i].x_stride;
+      args.of[i].y += some * args.of[i].y_stride;
+    }
   }
 }
 

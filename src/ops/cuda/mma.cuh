@@ -52,6 +52,11 @@ __device__ inline void CopyAsync(void* shared, const void* global) {
   }
 }
 
+// Has a line of memory brought into the L2 meanwhile.
+__device__ inline void FetchLineToL2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 // Copies of a thread so far form a group; groups end in order.
 __device__ inline void CommitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

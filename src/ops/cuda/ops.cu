@@ -7,6 +7,7 @@ const Ops& CudaOps() {
                               .embed = cuda::Embed,
                               .rms_norm = cuda::RmsNorm,
                               .matmul = cuda::Matmul,
+                              .matmuls = cuda::Matmuls,
                               .hc_split = cuda::HcSplit,
                               .hc_head = cuda::HcHead,
                               .hc_collapse = cuda::HcCollapse,

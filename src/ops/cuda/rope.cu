@@ -2,6 +2,7 @@
 #include "ops/rope.h"
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
 
 namespace ecphory::cuda {
@@ -13,6 +14,8 @@ constexpr unsigned kThreads = 256;
 // The accurate sine and cosine: a position of a million is an angle of as many
 // radians in the first pair.
 __global__ void Kernel(RopeArgs args) {
+  LetNextStart();
+  WaitForEarlier();
   const size_t pairs = args.rope_dim / 2;
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= args.tokens * args.heads * pairs) return;
@@ -33,8 +36,8 @@ __global__ void Kernel(RopeArgs args) {
 void Rope(const RopeArgs& args, ThreadPool&) {
   const size_t items = args.tokens * args.heads * (args.rope_dim / 2);
   if (items == 0) return;
-  Kernel<<<Blocks(items, kThreads), kThreads, 0, Current().stream>>>(args);
-  NoteLaunch("rope");
+  LaunchOverlapped(Kernel, dim3(Blocks(items, kThreads)), kThreads, 0, "rope",
+                   args);
 }
 
 }  // namespace ecphory::cuda

@@ -3,6 +3,7 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/math.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/moe.h"
 
@@ -59,6 +60,8 @@ __device__ Best Better(Best a, Best b) {
 
 __global__ void Kernel(RouterArgs a) {
   extern __shared__ float shared[];
+  LetNextStart();
+  WaitForEarlier();
   float* const s = shared;
   float* const keys = shared + a.experts;
   bool* const taken = reinterpret_cast<bool*>(keys + a.experts);
@@ -100,9 +103,8 @@ __global__ void Kernel(RouterArgs a) {
 void Router(const RouterArgs& args, ThreadPool&) {
   if (args.tokens == 0) return;
   const size_t shared = args.experts * (2 * sizeof(float) + sizeof(bool));
-  Kernel<<<static_cast<unsigned>(args.tokens), kThreads, shared,
-           Current().stream>>>(args);
-  NoteLaunch("router");
+  LaunchOverlapped(Kernel, dim3(static_cast<unsigned>(args.tokens)), kThreads,
+                   shared, "router", args);
 }
 
 }  // namespace ecphory::cuda

@@ -6,6 +6,7 @@
 #include "ops/cuda/calls.cuh"
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
 
 namespace ecphory::cuda {
@@ -84,6 +85,8 @@ template <unsigned kMost>
 __global__ void StoreKernel(
     const __grid_constant__ KernelCalls<StoreRowsArgs, kMost> calls,
     size_t row_bytes) {
+  LetNextStart();
+  WaitForEarlier();
   const StoreRowsArgs& args = calls[blockIdx.z];
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   const bool valid = i < args.dim;
@@ -97,6 +100,8 @@ __global__ void StoreKernel(
 
 // decode(encode(x)) without the row between them.
 __global__ void RoundKernel(RoundRowsArgs args) {
+  LetNextStart();
+  WaitForEarlier();
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   const bool valid = i < args.dim;
   float* const x = args.x + blockIdx.y * args.dim + i;
@@ -112,6 +117,8 @@ __global__ void RoundKernel(RoundRowsArgs args) {
 }
 
 __global__ void RoundBf16Kernel(float* x, size_t count) {
+  LetNextStart();
+  WaitForEarlier();
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i < count) x[i] = RoundToBF16(x[i]);
 }
@@ -129,15 +136,16 @@ void ForEachRowBatch(size_t rows, const Launch& launch) {
 }  // namespace
 
 void StoreRows(const Calls<StoreRowsArgs>& all, ThreadPool&) {
-  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
+  ForEachLaunch(all, [&]<unsigned kMost>(
+                         const KernelCalls<StoreRowsArgs, kMost>& of_kernel,
+                         std::span<const StoreRowsArgs> calls) {
     const size_t rows = Most(calls, &StoreRowsArgs::rows);
     if (rows == 0) return;
     const dim3 grid(Blocks(calls[0].dim, kThreads),
                     static_cast<unsigned>(std::min(rows, kMaxRows)),
                     static_cast<unsigned>(calls.size()));
-    StoreKernel<<<grid, kThreads, 0, Current().stream>>>(
-        of_kernel, RowBytes(calls[0].format, calls[0].dim));
-    NoteLaunch("store_rows");
+    LaunchOverlapped(StoreKernel<kMost>, grid, kThreads, 0, "store_rows",
+                     of_kernel, RowBytes(calls[0].format, calls[0].dim));
   });
 }
 
@@ -147,16 +155,14 @@ void RoundRows(const RoundRowsArgs& args, ThreadPool&) {
     RoundRowsArgs part = args;
     part.x += first * args.dim;
     const dim3 grid(Blocks(args.dim, kThreads), static_cast<unsigned>(rows));
-    RoundKernel<<<grid, kThreads, 0, Current().stream>>>(part);
-    NoteLaunch("round_rows");
+    LaunchOverlapped(RoundKernel, grid, kThreads, 0, "round_rows", part);
   });
 }
 
 void RoundBf16(const RoundBf16Args& args, ThreadPool&) {
   if (args.count == 0) return;
-  RoundBf16Kernel<<<Blocks(args.count, kThreads), kThreads, 0,
-                    Current().stream>>>(args.x, args.count);
-  NoteLaunch("round_bf16");
+  LaunchOverlapped(RoundBf16Kernel, dim3(Blocks(args.count, kThreads)),
+                   kThreads, 0, "round_bf16", args.x, args.count);
 }
 
 }  // namespace ecphory::cuda

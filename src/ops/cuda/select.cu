@@ -2,6 +2,7 @@
 // eight bits at a time by a histogram, and then writes the entries at or above
 // it in order, ties to the lower entry.
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/select.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/indexer.h"
@@ -40,11 +41,36 @@ __device__ unsigned Prefix(unsigned value, Shared& shared, unsigned* total) {
   return before + sum - value;
 }
 
+// From the top: the bin in which the wanted entry lies, as the cut. By a warp,
+// each lane eight bins.
+__device__ void FindBin(uint32_t prefix, int shift, unsigned wanted,
+                        Shared& shared) {
+  constexpr int kOwn = kBins / kWarp;
+  const unsigned lane = threadIdx.x;
+  const int top = static_cast<int>(kBins - 1 - lane * kOwn);
+  unsigned own = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) own += shared.bins[top - i];
+  unsigned sum = own;
+  for (unsigned offset = 1; offset < kWarp; offset *= 2) {
+    const unsigned other = __shfl_up_sync(0xffffffffu, sum, offset);
+    if (lane >= offset) sum += other;
+  }
+  if (sum >= wanted && sum - own < wanted) {
+    unsigned left = wanted - (sum - own);
+    int bin = top;
+    while (shared.bins[bin] < left) left -= shared.bins[bin--];
+    shared.cut = {prefix | static_cast<uint32_t>(bin) << shift, left};
+  }
+  if (lane == kWarp - 1 && sum < wanted) shared.cut = {0, 0};  // fewer
+}
+
 // The cut that takes `count` of the entries whose code is not 0, or all when
 // there are no more. `code_at(i)` for i < n.
 template <typename CodeAt>
 __device__ Cut FindCut(size_t n, size_t count, const CodeAt& code_at,
                        Shared& shared) {
+  if (n <= count) return {0, 0};  // all of them
   uint32_t prefix = 0, mask = 0;
   unsigned wanted = static_cast<unsigned>(count);
   for (int shift = 24; shift >= 0; shift -= 8) {
@@ -57,15 +83,7 @@ __device__ Cut FindCut(size_t n, size_t count, const CodeAt& code_at,
       }
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      // From the top: the bin in which the wanted entry lies.
-      unsigned left = wanted;
-      int bin = kBins - 1;
-      while (bin >= 0 && shared.bins[bin] < left) left -= shared.bins[bin--];
-      shared.cut =
-          bin < 0 ? Cut{0, 0}  // fewer than wanted
-                  : Cut{prefix | static_cast<uint32_t>(bin) << shift, left};
-    }
+    if (threadIdx.x < kWarp) FindBin(prefix, shift, wanted, shared);
     __syncthreads();
     const Cut cut = shared.cut;
     __syncthreads();
@@ -103,6 +121,8 @@ template <unsigned kMost>
 __global__ void __launch_bounds__(kThreads) SelectKernel(
     const __grid_constant__ KernelCalls<SelectTopkArgs, kMost> calls) {
   __shared__ Shared shared;
+  LetNextStart();
+  WaitForEarlier();
   const SelectTopkArgs& a = calls[blockIdx.y];
   const size_t t = blockIdx.x;
   if (t >= a.tokens) return;
@@ -133,6 +153,8 @@ __global__ void __launch_bounds__(kThreads) CandidateKernel(
     uint32_t* best, size_t most_blocks) {
   __shared__ Shared shared;
   __shared__ unsigned newest;
+  LetNextStart();
+  WaitForEarlier();
   const CandidateBlocksArgs& a = calls[blockIdx.y];
   const size_t t = blockIdx.x;
   if (t >= a.tokens) return;
@@ -168,32 +190,36 @@ __global__ void __launch_bounds__(kThreads) CandidateKernel(
 
 void SelectTopk(const Calls<SelectTopkArgs>& all, ThreadPool&) {
   if (TakesCluster(MostEntries(all))) return ClusterSelectTopk(all);
-  ForEachLaunch(all, [](const auto& of_kernel, auto calls) {
+  ForEachLaunch(all, []<unsigned kMost>(
+                         const KernelCalls<SelectTopkArgs, kMost>& of_kernel,
+                         std::span<const SelectTopkArgs> calls) {
     const size_t tokens = Most(calls, &SelectTopkArgs::tokens);
     if (tokens == 0) return;
     const dim3 grid(static_cast<unsigned>(tokens),
                     static_cast<unsigned>(calls.size()));
-    SelectKernel<<<grid, kThreads, 0, Current().stream>>>(of_kernel);
-    NoteLaunch("select_topk");
+    LaunchOverlapped(SelectKernel<kMost>, grid, kThreads, 0, "select_topk",
+                     of_kernel);
   });
 }
 
 void CandidateBlocks(const Calls<CandidateBlocksArgs>& all, ThreadPool&) {
   const size_t blocks = MostEntries(all);
   if (TakesCluster(blocks)) return ClusterCandidateBlocks(all);
-  ForEachLaunch(all, [&](const auto& of_kernel, auto calls) {
-    const size_t tokens = Most(calls, &CandidateBlocksArgs::tokens);
-    if (tokens == 0 || blocks == 0) return;
-    struct Best;
-    uint32_t* const best =
-        Scratch<Best, uint32_t>(calls.size() * tokens * blocks);
-    if (best == nullptr) return;
-    const dim3 grid(static_cast<unsigned>(tokens),
-                    static_cast<unsigned>(calls.size()));
-    CandidateKernel<<<grid, kThreads, 0, Current().stream>>>(of_kernel, best,
-                                                             blocks);
-    NoteLaunch("candidate_blocks");
-  });
+  ForEachLaunch(
+      all, [&]<unsigned kMost>(
+               const KernelCalls<CandidateBlocksArgs, kMost>& of_kernel,
+               std::span<const CandidateBlocksArgs> calls) {
+        const size_t tokens = Most(calls, &CandidateBlocksArgs::tokens);
+        if (tokens == 0 || blocks == 0) return;
+        struct Best;
+        uint32_t* const best =
+            Scratch<Best, uint32_t>(calls.size() * tokens * blocks);
+        if (best == nullptr) return;
+        const dim3 grid(static_cast<unsigned>(tokens),
+                        static_cast<unsigned>(calls.size()));
+        LaunchOverlapped(CandidateKernel<kMost>, grid, kThreads, 0,
+                         "candidate_blocks", of_kernel, best, blocks);
+      });
 }
 
 }  // namespace ecphory::cuda

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/select.cuh"
 #include "ops/cuda/shared_limit.cuh"
 
@@ -224,6 +225,8 @@ __global__ void __launch_bounds__(kThreads) SelectKernel(
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  LetNextStart();
+  WaitForEarlier();
   const SelectTopkArgs& a = calls[blockIdx.y];
   const size_t t = blockIdx.x / kBlocks;
   if (t >= a.tokens) return;  // the whole cluster
@@ -262,6 +265,8 @@ __global__ void __launch_bounds__(kThreads) CandidateKernel(
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
+  LetNextStart();
+  WaitForEarlier();
   const CandidateBlocksArgs& a = calls[blockIdx.y];
   const size_t t = blockIdx.x / kBlocks;
   if (t >= a.tokens) return;  // the whole cluster
@@ -318,21 +323,21 @@ void Launch(const char* name, void (*kernel)(const KernelCalls<Args, kMost>),
   const size_t tokens = Most(calls, &Args::tokens), n = calls.size();
   if (tokens == 0) return;
   const size_t shared = SharedBytes(entries);
-  Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                            static_cast<int>(shared)),
-       name);
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = kBlocks;
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  AllowSharedMemory(kernel, shared, name);
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = kBlocks;
+  attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim =
       dim3(static_cast<unsigned>(tokens) * kBlocks, static_cast<unsigned>(n));
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = shared;
   config.stream = Current().stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
   Note(cudaLaunchKernelEx(&config, kernel, of_kernel), name);
 }
 

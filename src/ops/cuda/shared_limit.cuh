@@ -16,4 +16,13 @@ inline bool FitsSharedMemory(size_t bytes) {
   return bytes <= static_cast<size_t>(most);
 }
 
+// Lets a kernel have so much of it. What it was once given it keeps: another
+// thread may be about to launch it.
+void AllowSharedMemory(const void* kernel, size_t bytes, const char* where);
+template <typename... Parameters>
+void AllowSharedMemory(void (*kernel)(Parameters...), size_t bytes,
+                       const char* where) {
+  AllowSharedMemory(reinterpret_cast<const void*>(kernel), bytes, where);
+}
+
 }  // namespace ecphory::cuda

@@ -1,9 +1,12 @@
 #include "ops/cuda/stream.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/check.h"
+#include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/stream.cuh"
 
 namespace ecphory::cuda {
@@ -153,6 +156,21 @@ void Note(cudaError_t error, const char* where) {
   if (handles.error != cudaSuccess) return;
   handles.error = error;
   handles.where = where;
+}
+
+void AllowSharedMemory(const void* kernel, size_t bytes, const char* where) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, size_t> allowed;
+  int device = 0;
+  Note(cudaGetDevice(&device), where);
+  const std::lock_guard lock(mutex);
+  size_t& most = allowed[{device, kernel}];
+  if (bytes <= most) return;
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes));
+  if (error == cudaSuccess) most = bytes;
+  Note(error, where);
 }
 
 void* ScratchBytes(const void* purpose, size_t bytes) {

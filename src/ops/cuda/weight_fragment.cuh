@@ -107,6 +107,10 @@ struct Fragment<WeightFormat::kFp8Tile32> : HalfOperand, NaturalOrder {
     const uint2 codes =
         *reinterpret_cast<const uint2*>(row + 32 * block + 8 * t);
     const uint32_t words[2] = {codes.x, codes.y};
+    DecodeWords(words, out);
+  }
+  static __device__ void DecodeWords(const uint32_t* words,
+                                     uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(
@@ -128,6 +132,10 @@ struct Fragment<WeightFormat::kFp4Row32> : HalfOperand {
   static __device__ void Decode(const uint8_t* row, int block, int t,
                                 uint32_t (&out)[4]) {
     DecodeE2M1(Word(row + 16 * block + 4 * t), out);
+  }
+  static __device__ void DecodeWords(const uint32_t* words,
+                                     uint32_t (&out)[4]) {
+    DecodeE2M1(words[0], out);
   }
 };
 

@@ -8,6 +8,7 @@ const Ops& RefOps() {
       .embed = ref::Embed,
       .rms_norm = ref::RmsNorm,
       .matmul = ref::Matmul,
+      .matmuls = OneByOne<ref::Matmul, MatmulArgs>,
       .hc_split = ref::HcSplit,
       .hc_head = ref::HcHead,
       .hc_collapse = ref::HcCollapse,
