@@ -155,6 +155,11 @@ TEST_P(ExpertsTest, SlotsByTheHundred) {
   Random random(36);
   for (const WeightFormat format : kWeightFormats) {
     const size_t dim = RowOf(format, 160), inner = RowOf(format, 384);
+    for (const size_t tokens : {11, 50}) {  // by tens first
+      ExpertsCase some(format, dim, inner, tokens, 4, 2, random);
+      some.args.swiglu_limit = tokens == 11 ? 0.0f : 2.0f;
+      Check(some, 2);
+    }
     ExpertsCase c(format, dim, inner, 300, 4, 2, random);
     c.args.swiglu_limit = 2;
     Check(c, 3);
@@ -382,8 +387,8 @@ TEST_P(ExpertsTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
   Random random(33);
   for (const WeightFormat format :
        {WeightFormat::kQ8_0, WeightFormat::kFp4Row32}) {
-    // CUDA adds up in another order where there are more than 512 slots.
-    ExpertsCase c(format, kDim, 96, is_cuda() ? 256 : 513, 4, 2, random);
+    // CUDA adds up in another order where more than 8 tokens share experts.
+    ExpertsCase c(format, kDim, 96, is_cuda() ? 8 : 513, 4, 2, random);
     ExpertsArgs args = c.args;
     args.tokens = 1;
     for (size_t t = 0; t < c.tokens; ++t) {
@@ -393,7 +398,7 @@ TEST_P(ExpertsTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
       args.y = c.y.data() + t * kDim;
       ops().experts(args, Pool(1));
     }
-    for (const size_t tokens : {2, 5, 6, 7, 63, 128, 129, 513}) {
+    for (const size_t tokens : {2, 5, 6, 7, 8, 63, 128, 129, 513}) {
       if (tokens > c.tokens) continue;
       GuardedArray<float> y(tokens * kDim);
       args = c.args;

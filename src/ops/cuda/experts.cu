@@ -6,7 +6,7 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/experts_alike.cuh"
 #include "ops/cuda/experts_few.cuh"
-#include "ops/cuda/experts_many.cuh"
+#include "ops/cuda/experts_some.cuh"
 
 namespace ecphory::cuda {
 
@@ -32,6 +32,14 @@ void LaunchSum(const ExpertsArgs& args, const float* out) {
                    "experts: sum", args, out);
 }
 
+// Whether slots are to be grouped before the products: there are many, or
+// tokens share experts.
+bool AreGrouped(const ExpertsArgs& args) {
+  const size_t slots = args.tokens * args.topk;
+  return slots > kFewSlots ||
+         (args.tokens > kMaxFewTokens && slots > kFewOfExpert * args.n_experts);
+}
+
 // Groups with nothing in them where each block is to group for itself. False
 // when there is no memory, which is noted.
 bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
@@ -40,7 +48,7 @@ bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
   struct Refused;
   const size_t slots = args.tokens * args.topk;
   groups = {};
-  if (slots <= kFewSlots) return true;
+  if (!AreGrouped(args)) return true;
   groups = {Scratch<Begin, int32_t>(args.n_experts + 1),
             Scratch<Slots, int32_t>(slots), Scratch<Refused, int32_t>(2),
             FitsSharedMemory(kTileExpertsMemory + 1024)};
@@ -90,17 +98,18 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
     return;  // noted
   }
   const bool seen = given.device_experts != nullptr;
-  if (seen && slots <= kFewSlots && RunAlike(args, given, hidden, out)) {
+  if (seen && !AreGrouped(args) && RunAlike(args, given, hidden, out)) {
     LaunchSum(args, out);
     return;
   }
   if (groups.tiles) {
-    LaunchTiles<true>({.args = args, .groups = groups, .out = hidden}, args.x);
+    LaunchGrouped<true>({.args = args, .groups = groups, .out = hidden},
+                        args.x);
   }
   LaunchExperts<true>(
       {.args = args, .groups = groups, .in = args.x, .out = hidden});
   if (groups.tiles) {
-    LaunchTiles<false>({.args = args, .groups = groups, .out = out}, hidden);
+    LaunchGrouped<false>({.args = args, .groups = groups, .out = out}, hidden);
   }
   LaunchExperts<false>(
       {.args = args, .groups = groups, .in = hidden, .out = out});

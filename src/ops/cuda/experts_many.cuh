@@ -143,10 +143,11 @@ __global__ void __launch_bounds__(kSplitThreads)
 }
 
 // Room for the parts of both steps' inputs. False when there is none.
-inline bool PlanTiles(ExpertsTiles& step, size_t rows, size_t cols) {
+inline bool PlanTiles(ExpertsTiles& step, size_t rows, size_t cols,
+                      int pieces) {
   struct Parts;
   struct Scales;
-  step.in.pieces = step.args.input == MatmulInput::kBF16 ? 1 : 2;
+  step.in.pieces = pieces;
   step.in.pitch = SplitPitch(cols);
   step.in.parts =
       Scratch<Parts, uint16_t>(rows * step.in.pieces * step.in.pitch);
@@ -160,7 +161,8 @@ void LaunchTiles(ExpertsTiles step, const float* in) {
   const ExpertsArgs& a = step.args;
   const size_t slots = a.tokens * a.topk;
   const size_t rows = kHidden ? a.inner : a.dim;
-  if (!PlanTiles(step, kHidden ? a.tokens : slots, kHidden ? a.dim : a.inner)) {
+  if (!PlanTiles(step, kHidden ? a.tokens : slots, kHidden ? a.dim : a.inner,
+                 a.input == MatmulInput::kBF16 ? 1 : 2)) {
     return;  // noted
   }
   LaunchOverlapped(SplitInputsKernel<kHidden>,
