@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -113,7 +114,8 @@ struct BenchOptions {
   // A library with OpenBLAS's or oneDNN's fp32 product, as another yardstick;
   // empty: one of the system, or none.
   std::string sgemm;
-  std::vector<uint64_t> contexts = {1024};  // of `model`
+  // Of `model`; by default 1024, or as many as it has room for.
+  std::optional<std::vector<uint64_t>> contexts;
   uint32_t sequences = 1;  // more: steps of so many together as well
   uint32_t prompt = 512;   // tokens of a prefill
   // Called before each figure. false: stop, kCancelled.

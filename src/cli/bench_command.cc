@@ -95,14 +95,15 @@ Status RunBenchCommand(const BenchFlags& flags) {
 
 void AddContexts(CLI::App& app, BenchOptions* options) {
   const auto set = [=](const std::vector<std::string>& texts) {
-    options->contexts.clear();
+    options->contexts.emplace();
     for (const std::string& text : texts) {
-      options->contexts.push_back(
+      options->contexts->push_back(
           ParseInteger("--context", text, 0, kMaxContext));
     }
   };
   AddList(app, "--context", set, "N,...",
-          "With -m: time a step of one token after so many (default: 1024)");
+          "With -m: time a step of one token after so many (default: 1024, or "
+          "as many as the model has room for)");
 }
 
 void AddOpsFlags(CLI::App& command, BenchFlags* flags) {

@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "ecphory/partial_files.h"
 #include "exit_code.h"
 
 namespace ecphory::cli {
@@ -15,7 +16,9 @@ static_assert(std::atomic<bool>::is_always_lock_free,
               "a signal handler may only touch lock-free atomics");
 
 void OnSignal(int) {
-  if (g_interrupted.exchange(true)) _exit(kExitCancelled);
+  if (!g_interrupted.exchange(true)) return;
+  RemovePartialFiles();
+  _exit(kExitCancelled);
 }
 
 // A page of a mapped file that cannot be read any more.

@@ -1,5 +1,5 @@
 // Signals. Ctrl-C, SIGTERM and a closed terminal: the first asks for a clean
-// end, the second ends at once.
+// end, the second ends at once, without unfinished outputs.
 #pragma once
 
 #include <atomic>

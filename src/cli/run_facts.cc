@@ -1,6 +1,7 @@
 #include "run_facts.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "info_json.h"
 #include "prefill_flags.h"
@@ -10,14 +11,24 @@ namespace ecphory::cli {
 
 namespace {
 
-double PerSecond(uint64_t count, double seconds) {
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+// None where nothing was timed.
+std::optional<double> PerSecond(uint64_t count, double seconds) {
+  if (count == 0 || !(seconds > 0)) return std::nullopt;
+  return static_cast<double>(count) / seconds;
 }
 
 // The clock of the generation runs from the first token on.
-double GeneratedPerSecond(const GenerateResult& result) {
+std::optional<double> GeneratedPerSecond(const GenerateResult& result) {
   const size_t timed = result.tokens.empty() ? 0 : result.tokens.size() - 1;
   return PerSecond(timed, result.generate_seconds);
+}
+
+std::string RateText(std::optional<double> rate) {
+  return rate ? " at " + HumanRate(*rate) + " tokens/s" : "";
+}
+
+Json RateJson(std::optional<double> rate) {
+  return rate ? Json(*rate) : Json(nullptr);
 }
 
 // "0.1 ms exposed of 4.2 ms reading (p99 12 us a token)".
@@ -73,15 +84,13 @@ std::string RunFacts::ToLine() const {
   const MemoryUse use = memory.Use();
   const SessionStats& stats = result.stats;
   std::string line =
-      Format("[%llu prompt tokens at %s tokens/s",
-             static_cast<unsigned long long>(result.prompt_tokens),
-             HumanRate(PerSecond(result.prompt_tokens, result.prompt_seconds))
-                 .c_str()) +
+      Format("[%llu prompt tokens",
+             static_cast<unsigned long long>(result.prompt_tokens)) +
+      RateText(PerSecond(result.prompt_tokens, result.prompt_seconds)) +
       SkippedText(stats, model->config().n_layers);
-  line += Format("; %zu generated at %s tokens/s; first token after %.2f s",
-                 result.tokens.size(),
-                 HumanRate(GeneratedPerSecond(result)).c_str(),
-                 start_to_first_token);
+  line += Format(
+      "; %zu generated%s; first token after %.2f s", result.tokens.size(),
+      RateText(GeneratedPerSecond(result)).c_str(), start_to_first_token);
   line += "; Engram: " + Grouped(stats.engram_rows) + " rows, " +
           Grouped(stats.engram_rows_read) + " read, " + WaitText(stats);
   line += use.peak_bytes == 0
@@ -112,15 +121,15 @@ Json RunFacts::ToJson() const {
             {"prompt",
              {{"tokens", result.prompt_tokens},
               {"seconds", result.prompt_seconds},
-              {"tokens_per_second",
-               PerSecond(result.prompt_tokens, result.prompt_seconds)},
+              {"tokens_per_second", RateJson(PerSecond(result.prompt_tokens,
+                                                       result.prompt_seconds))},
               {"prefill", PrefillName(prefill)},
               {"skipped_tokens", stats.skipped_tokens},
               {"skipped_layer_passes", stats.skipped_layer_passes}}},
             {"generation",
              {{"tokens", result.tokens.size()},
               {"seconds", result.generate_seconds},
-              {"tokens_per_second", GeneratedPerSecond(result)}}},
+              {"tokens_per_second", RateJson(GeneratedPerSecond(result))}}},
             {"start_to_first_token_seconds", start_to_first_token},
             {"engram",
              {{"rows", stats.engram_rows},

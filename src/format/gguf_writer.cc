@@ -8,12 +8,11 @@
 #include "base/quote.h"
 #include "format/gguf.h"
 #include "format/tensor_stream.h"
+#include "io/disk_room.h"
 
 namespace ecphory {
 
 namespace {
-
-using ull = unsigned long long;
 
 void AppendString(const std::string& text, std::string* out) {
   AppendLE(static_cast<uint64_t>(text.size()), out);
@@ -176,13 +175,7 @@ Status GgufWriter::WriteTo(const std::string& path,
                            const Progress& progress) const {
   const std::string header = EncodeHeader();
   const uint64_t total = header.size() + data_bytes_;
-  ECPHORY_ASSIGN_OR_RETURN(const uint64_t free_bytes, FreeDiskBytes(path));
-  if (free_bytes < total) {
-    return ResourceExhausted(
-        "%s: needs %llu bytes, the disk has %llu free; make room or give "
-        "another output path",
-        path.c_str(), static_cast<ull>(total), static_cast<ull>(free_bytes));
-  }
+  ECPHORY_RETURN_IF_ERROR(CheckDiskRoom(path, total));
   ECPHORY_ASSIGN_OR_RETURN(const auto file, AtomicFileWriter::Create(path));
   ECPHORY_RETURN_IF_ERROR(file->Write(AsBytes(header)));
   TensorStream stream(file.get(), path, total, progress);

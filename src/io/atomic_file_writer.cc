@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "io/file_internal.h"
 #include "io/output_path.h"
+#include "io/partial_file.h"
 #include "io/unique_fd.h"
 
 namespace ecphory {
@@ -66,6 +67,7 @@ Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::Create(
                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   } while (writer->fd_ < 0 && errno == EEXIST);
   if (writer->fd_ < 0) return FileError(errno, path, "create");
+  RememberPartialFile(writer->temporary_);
   writer->buffer_.reserve(kBufferBytes);
   return writer;
 }
@@ -74,6 +76,7 @@ AtomicFileWriter::~AtomicFileWriter() {
   if (fd_ < 0) return;
   ::close(fd_);
   ::unlink(temporary_.c_str());
+  ForgetPartialFile(temporary_);
 }
 
 Status AtomicFileWriter::Write(std::span<const uint8_t> bytes) {
@@ -109,6 +112,7 @@ Status AtomicFileWriter::Commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
     return FileError(errno, path_, "rename the finished file to this name");
   }
+  ForgetPartialFile(temporary_);
   ::close(fd_);
   fd_ = -1;  // committed: nothing left for the destructor to remove
   return SyncDirectoryOf(path_);

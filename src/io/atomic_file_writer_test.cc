@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ecphory/partial_files.h"
 #include "io/file.h"
 #include "io/file_size_limit.h"
 #include "io/small_disk.h"
@@ -23,6 +24,17 @@ std::string Read(const std::string& path) {
   const auto text = ReadWholeFile(path, 1 << 30);
   EXPECT_TRUE(text.ok()) << text.status().ToString();
   return text.ok() ? *text : "";
+}
+
+TEST(AtomicFileWriter, WhatIsNotFinishedIsRemovedAtOnce) {
+  TestDirectory dir;
+  auto one = AtomicFileWriter::Create(dir / "one");
+  auto two = AtomicFileWriter::Create(dir / "two");
+  auto three = AtomicFileWriter::Create(dir / "three");
+  ASSERT_TRUE((*one)->Commit().ok());
+  two->reset();
+  RemovePartialFiles();
+  EXPECT_EQ(dir.List(), Names{"one"});
 }
 
 TEST(AtomicFileWriter, AppearsOnlyAtCommit) {

@@ -31,6 +31,7 @@ constexpr size_t kMostSteps = 256;
 // a figure.
 constexpr double kStepPatience = 10;
 
+constexpr uint64_t kDefaultContext = 1024;
 constexpr size_t kPromptRounds = 3;
 constexpr size_t kProfiledSteps = 8;
 
@@ -294,23 +295,46 @@ void ModelBench::FillParts(double wall, double wait, size_t passes,
                    });
 }
 
+// Steps that are measured at least.
+constexpr uint64_t kRoomForSteps = kWarmSteps + kFewestSteps;
+
+std::vector<uint64_t> ContextsOf(const BenchOptions& options,
+                                 const ModelConfig& config) {
+  if (options.contexts) return *options.contexts;
+  const uint64_t room = config.max_positions;
+  return {std::min(kDefaultContext, room - std::min(room, kRoomForSteps))};
+}
+
 }  // namespace
 
 size_t ModelSteps(const BenchOptions& options) {
+  if (options.model.empty()) return 0;
   const size_t of_context = options.sequences > 1 ? 2 : 1;
-  return options.model.empty() ? 0 : 2 + of_context * options.contexts.size();
+  return 2 + of_context * (options.contexts ? options.contexts->size() : 1);
+}
+
+Status CheckContexts(const BenchOptions& options, const ModelConfig& config) {
+  for (const uint64_t context : ContextsOf(options, config)) {
+    if (context + kRoomForSteps <= config.max_positions) continue;
+    return InvalidArgument(
+        "context of %llu tokens and %llu steps behind it: the model's maximum "
+        "is %u",
+        static_cast<unsigned long long>(context),
+        static_cast<unsigned long long>(kRoomForSteps), config.max_positions);
+  }
+  return {};
 }
 
 Result<BenchModel> MeasureModel(
     const BenchOptions& options,
-    const std::function<Status(const std::string&)>& step,
-    std::vector<std::string>* notes) {
+    const std::function<Status(const std::string&)>& step) {
   BenchModel result;
   result.path = options.model;
   ECPHORY_RETURN_IF_ERROR(step("opening the model"));
   const double start = Now();
   ECPHORY_ASSIGN_OR_RETURN(const auto model,
                            Model::Open(options.model, options.model_options));
+  ECPHORY_RETURN_IF_ERROR(CheckContexts(options, model->config()));
   result.open_seconds = Now() - start;
   result.name = model->config().name;
   result.threads = model->threads();
@@ -327,17 +351,11 @@ Result<BenchModel> MeasureModel(
   result.routed_experts = model->config().n_layers * model->config().n_experts;
   const auto decode = [&](uint64_t context, uint32_t sequences) -> Status {
     ECPHORY_RETURN_IF_ERROR(step("decode/" + std::to_string(context)));
-    if (context + kWarmSteps + kFewestSteps > model->config().max_positions) {
-      notes->push_back(
-          "decode/" + std::to_string(context) + ": the model holds at most " +
-          std::to_string(model->config().max_positions) + " tokens");
-      return {};
-    }
     ECPHORY_ASSIGN_OR_RETURN(BenchPass pass, bench.Decode(context, sequences));
     result.decode.push_back(std::move(pass));
     return {};
   };
-  for (const uint64_t context : options.contexts) {
+  for (const uint64_t context : ContextsOf(options, model->config())) {
     ECPHORY_RETURN_IF_ERROR(decode(context, 1));
     if (options.sequences == 1) continue;
     ECPHORY_RETURN_IF_ERROR(decode(context, options.sequences));

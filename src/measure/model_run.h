@@ -13,8 +13,10 @@ namespace ecphory::measure {
 // with what comes next and may fail with kCancelled.
 Result<BenchModel> MeasureModel(
     const BenchOptions& options,
-    const std::function<Status(const std::string&)>& step,
-    std::vector<std::string>* notes);
+    const std::function<Status(const std::string&)>& step);
+
+// kInvalidArgument names a context that the model has no room for.
+Status CheckContexts(const BenchOptions& options, const ModelConfig& config);
 
 // Times that MeasureModel calls `step`.
 size_t ModelSteps(const BenchOptions& options);

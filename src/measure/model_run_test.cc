@@ -13,7 +13,7 @@ BenchOptions Options() {
   options.model = ECPHORY_TEST_DATA "/golden/v41/A";
   options.model_options.threads = 2;
   options.seconds = 0.005f;
-  options.contexts = {0, 50, 100'000};
+  options.contexts = {{0, 50}};
   options.prompt = 64;
   return options;
 }
@@ -33,14 +33,11 @@ void CheckPass(const BenchPass& pass) {
 
 TEST(ModelRun, PromptAndSteps) {
   const BenchOptions options = Options();
-  std::vector<std::string> steps, notes;
-  const auto model = MeasureModel(
-      options,
-      [&](const std::string& what) {
-        steps.push_back(what);
-        return Status();
-      },
-      &notes);
+  std::vector<std::string> steps;
+  const auto model = MeasureModel(options, [&](const std::string& what) {
+    steps.push_back(what);
+    return Status();
+  });
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   EXPECT_EQ(steps.size(), ModelSteps(options));
   EXPECT_EQ(model->prompt, 64u);
@@ -52,14 +49,38 @@ TEST(ModelRun, PromptAndSteps) {
   EXPECT_EQ(model->decode[1].figure.name, "decode/50");
   // More rows of the caches are read after 50 tokens than after none.
   EXPECT_GT(model->decode[1].figure.bytes, model->decode[0].figure.bytes);
-  ASSERT_EQ(notes.size(), 1u);
-  EXPECT_EQ(notes[0], "decode/100000: the model holds at most 1024 tokens");
+}
+
+// Golden model A holds 1,024 tokens, of which 12 are steps.
+TEST(ModelRun, ContextsAreAtMostTheModels) {
+  BenchOptions options = Options();
+  options.contexts = {{5, 1013}};
+  size_t calls = 0;
+  options.progress = [&](const std::string&, uint64_t, uint64_t) {
+    return ++calls == 0;
+  };
+  const auto report = RunBench(options);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      report.status().message(),
+      "context of 1013 tokens and 12 steps behind it: the model's maximum "
+      "is 1024");
+  EXPECT_EQ(calls, 0u);
+  options.contexts.reset();
+  std::string last;
+  const auto model = MeasureModel(options, [&](const std::string& what) {
+    last = what;
+    return what == "prefill" || what == "opening the model"
+               ? Status()
+               : Cancelled("enough");
+  });
+  EXPECT_EQ(last, "decode/1012");
 }
 
 TEST(ModelRun, StopsWhenToldTo) {
-  std::vector<std::string> notes;
   const auto model = MeasureModel(
-      Options(), [](const std::string&) { return Cancelled("stop"); }, &notes);
+      Options(), [](const std::string&) { return Cancelled("stop"); });
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.status().code(), StatusCode::kCancelled);
 }
@@ -67,9 +88,8 @@ TEST(ModelRun, StopsWhenToldTo) {
 TEST(ModelRun, AMissingModelIsNamed) {
   BenchOptions options = Options();
   options.model = "nosuch.gguf";
-  std::vector<std::string> notes;
-  const auto model = MeasureModel(
-      options, [](const std::string&) { return Status(); }, &notes);
+  const auto model =
+      MeasureModel(options, [](const std::string&) { return Status(); });
   ASSERT_FALSE(model.ok());
   EXPECT_NE(model.status().message().find("nosuch.gguf"), std::string::npos);
 }
@@ -98,11 +118,10 @@ TEST(ModelRun, SaysWhichActivations) {
                                           {Activations::kBF16, "bf16"},
                                           {Activations::kInt8, "int8"}}) {
     BenchOptions options = Options();
-    options.contexts = {};
+    options.contexts.emplace();
     options.session.activations = activations;
-    std::vector<std::string> notes;
-    const auto model = MeasureModel(
-        options, [](const std::string&) { return Status(); }, &notes);
+    const auto model =
+        MeasureModel(options, [](const std::string&) { return Status(); });
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     EXPECT_EQ(model->activations, name);
   }

@@ -83,7 +83,9 @@ Arithmetic ArithmeticOf(const BenchOptions& options) {
 // what they must. Reads headers only.
 Status CheckModel(const BenchOptions& options) {
   if (options.model.empty()) return {};
-  return OpenModelSource(options.model).status();
+  ECPHORY_ASSIGN_OR_RETURN(const ModelSource source,
+                           OpenModelSource(options.model));
+  return CheckContexts(options, source.config);
 }
 
 class Run {
@@ -104,9 +106,8 @@ class Run {
     if (!options_.model.empty()) {
       ECPHORY_ASSIGN_OR_RETURN(
           BenchModel model,
-          MeasureModel(
-              options_, [&](const std::string& what) { return Step(what); },
-              &report->notes));
+          MeasureModel(options_,
+                       [&](const std::string& what) { return Step(what); }));
       report->models.push_back(std::move(model));
     }
     ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());

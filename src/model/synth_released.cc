@@ -7,14 +7,13 @@
 #include "format/npy.h"
 #include "format/safetensors_writer.h"
 #include "io/atomic_directory.h"
+#include "io/disk_room.h"
 #include "io/file.h"
 #include "model/synth_presets.h"
 
 namespace ecphory {
 
 namespace {
-
-using Ull = unsigned long long;
 
 // Consecutive tensors of one layer, of no layer, or of one table.
 using Shard = std::vector<const SynthTensor*>;
@@ -92,15 +91,6 @@ Result<std::vector<SafetensorsWriter>> PlanShards(
   return writers;
 }
 
-Status CheckRoom(const std::string& directory, uint64_t total) {
-  ECPHORY_ASSIGN_OR_RETURN(const uint64_t free, FreeDiskBytes(directory));
-  if (free >= total) return {};
-  return ResourceExhausted(
-      "%s: needs %llu bytes, the disk has %llu free; make room or give another "
-      "output path",
-      directory.c_str(), static_cast<Ull>(total), static_cast<Ull>(free));
-}
-
 uint64_t TotalBytes(const std::vector<SafetensorsWriter>& writers) {
   uint64_t total = 0;
   for (const SafetensorsWriter& writer : writers) total += writer.FileBytes();
@@ -135,7 +125,7 @@ Status WriteSynthDirectory(const ModelSource& source, const std::string& config,
                            PlanShards(shards, stream));
   ECPHORY_ASSIGN_OR_RETURN(const auto output,
                            AtomicDirectory::Create(directory));
-  ECPHORY_RETURN_IF_ERROR(CheckRoom(directory, TotalBytes(writers)));
+  ECPHORY_RETURN_IF_ERROR(CheckDiskRoom(directory, TotalBytes(writers)));
   const auto write = [&]() -> Status {
     ECPHORY_RETURN_IF_ERROR(WriteShards(writers, output->path(), progress));
     ECPHORY_RETURN_IF_ERROR(WriteText(

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "io/disk_room.h"
 #include "io/errno_status.h"
 #include "io/file.h"
 #include "io/file_internal.h"
@@ -21,8 +22,6 @@ namespace ecphory::tables {
 namespace {
 
 namespace fs = std::filesystem;
-using Ull = unsigned long long;
-
 constexpr char kVerified[] = "verified";
 
 // Bytes of the file that are on the disk already.
@@ -169,13 +168,7 @@ Status ResumableFile::ReadRecord(const std::string& record) {
 
 Status ResumableFile::CheckSpace(uint64_t total_bytes) const {
   const uint64_t there = AllocatedBytes(fd_.get());
-  const uint64_t missing = total_bytes > there ? total_bytes - there : 0;
-  ECPHORY_ASSIGN_OR_RETURN(const uint64_t free_bytes, FreeDiskBytes(partial_));
-  if (free_bytes >= missing) return {};
-  return ResourceExhausted(
-      "%s: needs %llu more bytes, the disk has %llu free; make room or give "
-      "another output path",
-      path_.c_str(), static_cast<Ull>(missing), static_cast<Ull>(free_bytes));
+  return CheckDiskRoom(path_, total_bytes > there ? total_bytes - there : 0);
 }
 
 Status ResumableFile::Write(uint64_t offset,

@@ -127,7 +127,7 @@ with open(sys.argv[1], encoding="utf-8") as file:
     report = json.load(file)
 assert report["ops"] == [] and len(report["models"]) == 1
 model = report["models"][0]
-assert {"path", "name", "backend", "threads", "engram_io", "activations",
+assert {"path", "name", "backend", "threads", "engram_io", "engram_place", "activations",
         "open_seconds",
         "first_token_seconds", "prompt", "prefill", "decode",
         "routed_experts"} == model.keys()
@@ -157,6 +157,10 @@ fi
   --activations int8 >out 2>err || fail "--activations int8: $(cat err)"
 grep -q '"activations": "int8"' out || fail "says other activations: $(cat out)"
 grep -q '"bound": "fma"' out && fail "int8 products are held to fma"
+
+expect 2 'context of 2000 tokens and 12 steps .* maximum is 1024$' \
+  -m "$model" --context 8,2000
+expect 0 'decode/1012 ' -m "$model" --quick --prompt 32
 
 echo "== Ctrl-C"
 "$tool" bench --ops >out 2>err &

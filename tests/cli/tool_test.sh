@@ -64,6 +64,25 @@ else
       $command "$model" --device cuda
   done
 fi
+if grep -q 'cuda' <<<"$("$tool" --version)"; then
+  expect 2 '--device: .cuda:x., expected cpu, cuda or cuda:N' info -m "$model" --device cuda:x
+  for visible in "" -1 7; do
+    CUDA_VISIBLE_DEVICES=$visible \
+      expect 5 'CUDA: no NVIDIA GPU is visible' info -m "$model" --device cuda
+  done
+  # A library that is no driver, and a driver that is too old.
+  mkdir none old
+  : | cc -shared -o none/libcuda.so.1 -xc - 2>err &&
+    LD_LIBRARY_PATH=$work/none \
+      expect 5 'CUDA: no NVIDIA GPU is visible' info -m "$model" --device cuda
+  cc -shared -fPIC -o old/libcuda.so.1 -xc - 2>err <<'DRIVER' &&
+int cuDriverGetVersion(int* version) { *version = 11040; return 0; }
+int cuInit(unsigned flags) { return (int)flags; }
+DRIVER
+    LD_LIBRARY_PATH=$work/old \
+      expect 5 'supports CUDA 11.4, expected .* or later: install a newer' \
+      info -m "$model" --device cuda
+fi
 expect 0 'vocabulary' info -m "$model" --device cpu
 
 echo "== usage errors name the flag, the value and what is expected"
@@ -393,6 +412,30 @@ expect 0 'would write x.GGUF: deepseek41, 1,046 tensors of ' \
 expect 0 'would write v4.gguf: deepseek4, [0-9]+ tensors of .* bytes\)$' \
   synth --preset v4-flash --layers 1 -o v4.gguf --dry-run
 expect 2 'o is missing' synth
+expect 0 '^.*; 1 generated; first token after' run -m synth.gguf -p hello -n 1
+expect 0 '; 2 generated at [0-9.]+ tokens/s' run -m synth.gguf -p hello -n 2 --temp 0
+expect 0 '"tokens_per_second": null' run -m synth.gguf -p hello -n 1 --json
+# The first signal asks for a clean end, the second ends at once: neither leaves
+# a part of a file.
+for signals in 1 2; do
+  for output in stopped.gguf stopped.directory; do
+    "$tool" synth --layers 2 --experts 8 --engram-rows 2000000 -o $output \
+      >out 2>err </dev/null &
+    running=$!
+    for _ in $(seq 200); do
+      compgen -G "$output*.partial-*" >/dev/null && break
+      compgen -G "$output/*.partial-*" >/dev/null && break
+      sleep 0.02
+    done
+    kill -INT $running
+    [ $signals -eq 2 ] && kill -INT $running
+    wait $running
+    [ $? -eq 130 ] || fail "synth $output, $signals signals: $(cat err)"
+    compgen -G "*.partial-*" && fail "$signals signals left a part of $output"
+    compgen -G "$output/*.partial-*" && fail "$signals signals left a part"
+    rm -rf stopped.gguf stopped.directory
+  done
+done
 expect 2 'layers 41: v41-flash has 40 layers' synth --layers 41 -o x.gguf
 compgen -G '*.partial-*' && fail "synth left a temporary behind"
 

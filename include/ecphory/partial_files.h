@@ -1,0 +1,14 @@
+// Outputs that are not finished.
+#pragma once
+
+#include "ecphory/export.h"
+
+namespace ecphory {
+
+// Removes what has been written so far of all files that would be removed if
+// their writing failed; those that can be continued stay. For a process that
+// ends at once: it may be called in a signal handler, and nothing is to be
+// written afterwards.
+ECPHORY_EXPORT void RemovePartialFiles();
+
+}  // namespace ecphory
