@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "ops/residual_streams.h"
 #include "tensor/matrix.h"
 
 namespace ecphory {
@@ -18,9 +19,11 @@ namespace ecphory {
 // Ends the program on an error.
 void Check(cudaError_t error);
 
-// Device memory; Floats are in [-scale, scale), Codes low + random & mask.
+// Device memory; Floats are in [-scale, scale), streams in [-1, 1), Codes low +
+// random & mask.
 void* Device(size_t bytes);
 float* Floats(size_t n, float scale = 1);
+Streams RandomStreams(size_t n, StreamFormat format);
 uint8_t* Codes(size_t n, uint8_t low, uint8_t mask);
 Matrix RandomMatrix(WeightFormat format, size_t rows, size_t cols);
 // With its scales.

@@ -14,13 +14,26 @@ void Check(cudaError_t error) {
 
 namespace {
 
+__device__ float RandomValue(size_t i, uint32_t seed) {
+  uint32_t h = static_cast<uint32_t>(i) * 2654435761u + seed;
+  h ^= h >> 15, h *= 2246822519u, h ^= h >> 13, h *= 3266489917u;
+  h ^= h >> 16;
+  return static_cast<float>(h >> 8) * 0x1p-23f - 1.0f;
+}
+
 __global__ void FillFloats(float* x, size_t n, uint32_t seed, float scale) {
   for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n;
        i += size_t{gridDim.x} * blockDim.x) {
-    uint32_t h = static_cast<uint32_t>(i) * 2654435761u + seed;
-    h ^= h >> 15, h *= 2246822519u, h ^= h >> 13, h *= 3266489917u;
-    h ^= h >> 16;
-    x[i] = scale * (static_cast<float>(h >> 8) * 0x1p-23f - 1.0f);
+    x[i] = scale * RandomValue(i, seed);
+  }
+}
+
+// The same as bf16.
+__global__ void FillBf16(uint16_t* x, size_t n, uint32_t seed) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n;
+       i += size_t{gridDim.x} * blockDim.x) {
+    const float value = RandomValue(i, seed);
+    x[i] = static_cast<uint16_t>(__float_as_uint(value) >> 16);
   }
 }
 
@@ -48,6 +61,13 @@ void* Device(size_t bytes) {
 float* Floats(size_t n, float scale) {
   float* const x = static_cast<float*>(Device(n * sizeof(float)));
   FillFloats<<<1024, 256>>>(x, n, g_seed++ * 7919u, scale);
+  return x;
+}
+
+Streams RandomStreams(size_t n, StreamFormat format) {
+  if (format == StreamFormat::kF32) return Floats(n);
+  uint16_t* const x = static_cast<uint16_t*>(Device(n * sizeof(uint16_t)));
+  FillBf16<<<1024, 256>>>(x, n, g_seed++ * 7919u);
   return x;
 }
 

@@ -10,11 +10,15 @@ namespace {
 
 constexpr size_t kHidden = 5120, kStreams = 4;
 
+const char* Suffix(StreamFormat format) {
+  return format == StreamFormat::kBF16 ? " bf16" : "";
+}
+
 // Streams of one chunk and what a site needs.
 struct Site {
-  explicit Site(size_t n)
+  Site(size_t n, StreamFormat format)
       : tokens(n),
-        h(Floats(n * kStreams * kHidden)),
+        h(RandomStreams(n * kStreams * kHidden, format)),
         y(Floats(n * kHidden)),
         x(Floats(n * kHidden)),
         fn(RandomMatrix(WeightFormat::kF32, 24, kStreams * kHidden)),
@@ -58,19 +62,23 @@ struct Site {
                         pool);
   }
   size_t tokens;
-  float *h, *y, *x;
+  Streams h;
+  float *y, *x;
   Matrix fn;
   float *scale, *base, *norm, *pre, *next, *post, *comb;
 };
 
-void BenchSites(Bench& bench, size_t tokens) {
-  const std::string suffix = "/" + std::to_string(tokens);
+void BenchSites(Bench& bench, size_t tokens, StreamFormat format) {
+  const std::string suffix = "/" + std::to_string(tokens) + Suffix(format);
   if (!bench.Wanted("hc_split" + suffix) && !bench.Wanted("hc_expand" + suffix))
     return;
   const size_t sets = tokens < 64 ? 200 : 2;
   std::vector<Site> sites;
-  for (size_t i = 0; i < sets; ++i) sites.emplace_back(tokens);
+  for (size_t i = 0; i < sets; ++i) sites.emplace_back(tokens, format);
+  // A vector, and the streams of all tokens.
   const double row = static_cast<double>(tokens * kHidden * 4);
+  const double h =
+      static_cast<double>(tokens * kStreams * kHidden * StreamBytes(format));
   const double fn = 24.0 * kStreams * kHidden * 4;
   const auto each = [&](auto run) {
     std::vector<std::function<void()>> launches;
@@ -79,36 +87,39 @@ void BenchSites(Bench& bench, size_t tokens) {
     }
     return launches;
   };
-  bench.Report("hc_split" + suffix, row * (kStreams + 1) + fn,
+  bench.Report("hc_split" + suffix, h + row + fn,
                each([&](const Site& s) { s.Split(bench.pool, false); }));
-  bench.Report("hc_expand" + suffix, row * (2 * kStreams + 1),
+  bench.Report("hc_expand" + suffix, 2 * h + row,
                each([&](const Site& s) { s.Expand(bench.pool); }));
-  bench.Report("hc_split with the owed expand" + suffix,
-               row * (2 * kStreams + 2) + fn,
+  bench.Report("hc_split with the owed expand" + suffix, 2 * (h + row) + fn,
                each([&](const Site& s) { s.Split(bench.pool, true); }));
-  bench.Report("hc_split, then hc_expand" + suffix,
-               row * (3 * kStreams + 2) + fn, each([&](const Site& s) {
+  bench.Report("hc_split, then hc_expand" + suffix, 3 * h + 2 * row + fn,
+               each([&](const Site& s) {
                  s.Split(bench.pool, false);
                  s.Expand(bench.pool);
                }));
 }
 
-std::vector<float> OnHost(const float* device, size_t n) {
-  std::vector<float> copy(n);
-  Check(cudaMemcpy(copy.data(), device, n * sizeof(float),
-                   cudaMemcpyDeviceToHost));
+template <typename T>
+std::vector<T> OnHost(const T* device, size_t n) {
+  std::vector<T> copy(n);
+  Check(cudaMemcpy(copy.data(), device, n * sizeof(T), cudaMemcpyDeviceToHost));
   return copy;
 }
 
 // The largest differences of a split from the definition, which computes in
 // double precision: coefficients lie in (0, 2), x is about 1.
-void ReportSplitError(Bench& bench, size_t tokens) {
-  const std::string name = "hc_split error/" + std::to_string(tokens);
+void ReportSplitError(Bench& bench, size_t tokens, StreamFormat format) {
+  const std::string name =
+      "hc_split error/" + std::to_string(tokens) + Suffix(format);
   if (!bench.Wanted(name)) return;
-  Site site(tokens);
+  Site site(tokens, format);
   site.scale = Floats(3, 0.05f);  // logits of about 1
   const size_t n = kStreams;
-  std::vector<float> h = OnHost(site.h, tokens * n * kHidden);
+  const bool bf16 = site.h.is_bf16();
+  std::vector<uint8_t> h =
+      OnHost(static_cast<const uint8_t*>(site.h.data),
+             tokens * n * kHidden * StreamBytes(site.h.format));
   std::vector<float> pre = OnHost(site.pre, tokens * n);
   std::vector<float> post = OnHost(site.post, tokens * n);
   std::vector<float> comb = OnHost(site.comb, tokens * n * n);
@@ -119,14 +130,15 @@ void ReportSplitError(Bench& bench, size_t tokens) {
   const std::vector<float> scale = OnHost(site.scale, 3);
   const std::vector<float> base = OnHost(site.base, 24);
   const std::vector<float> norm = OnHost(site.norm, kHidden);
-  site.Split(bench.pool, true);
+  // An expand might be rounded to either side, and all that follows with it.
+  site.Split(bench.pool, !bf16);
   Check(cudaStreamSynchronize(bench.stream));
   Matrix host_fn = site.fn;
   host_fn.data = reinterpret_cast<const uint8_t*>(fn.data());
-  RefOps().hc_split({.y = y.data(),
+  RefOps().hc_split({.y = bf16 ? nullptr : y.data(),
                      .last_post = post.data(),
                      .last_comb = comb.data(),
-                     .h = h.data(),
+                     .h = {h.data(), site.h.format},
                      .fn = host_fn,
                      .scale = scale.data(),
                      .base = base.data(),
@@ -159,8 +171,9 @@ void ReportSplitError(Bench& bench, size_t tokens) {
               largest(comb, site.comb), largest(x, site.x));
 }
 
-void BenchGate(Bench& bench, size_t tokens) {
-  const std::string name = "engram_gate/" + std::to_string(tokens);
+void BenchGate(Bench& bench, size_t tokens, StreamFormat format) {
+  const std::string name =
+      "engram_gate/" + std::to_string(tokens) + Suffix(format);
   if (!bench.Wanted(name)) return;
   const size_t sets = tokens < 64 ? 200 : 2;
   std::vector<std::function<void()>> launches;
@@ -168,7 +181,7 @@ void BenchGate(Bench& bench, size_t tokens) {
   float* const kw = Floats(kStreams * kHidden);
   for (size_t i = 0; i < sets; ++i) {
     float* const kv = Floats(tokens * (kStreams + 1) * kHidden);
-    float* const h = Floats(tokens * kStreams * kHidden);
+    const Streams h = RandomStreams(tokens * kStreams * kHidden, format);
     launches.push_back([=, &bench] {
       CudaOps().engram_gate({.kv = kv,
                              .q_weight = qw,
@@ -182,16 +195,24 @@ void BenchGate(Bench& bench, size_t tokens) {
     });
   }
   bench.Report(name,
-               static_cast<double>(tokens * (3 * kStreams + 1) * kHidden * 4),
+               static_cast<double>(tokens * kHidden *
+                                   ((kStreams + 1) * sizeof(float) +
+                                    2 * kStreams * StreamBytes(format))),
                launches);
 }
 
 }  // namespace
 
 void BenchStreams(Bench& bench) {
-  for (const size_t tokens : {1, 32, 512, 4096}) BenchSites(bench, tokens);
-  for (const size_t tokens : {1, 1024}) ReportSplitError(bench, tokens);
-  for (const size_t tokens : {1, 4096}) BenchGate(bench, tokens);
+  for (const auto format : {StreamFormat::kF32, StreamFormat::kBF16}) {
+    for (const size_t tokens : {1, 32, 512, 4096}) {
+      BenchSites(bench, tokens, format);
+    }
+    for (const size_t tokens : {1, 1024}) {
+      ReportSplitError(bench, tokens, format);
+    }
+    for (const size_t tokens : {1, 4096}) BenchGate(bench, tokens, format);
+  }
 }
 
 }  // namespace ecphory

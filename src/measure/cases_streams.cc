@@ -1,9 +1,12 @@
 // The residual streams: mHC sites, their operators, the Engram gate.
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/ceil_div.h"
 #include "measure/op_case.h"
 #include "model/hyper_connections.h"
+#include "tensor/float_codec.h"
 
 namespace ecphory::measure {
 
@@ -24,17 +27,46 @@ class Turns {
   size_t next_ = 0;
 };
 
+void Fill(RandomBits& bits, size_t count, Streams h) {
+  for (size_t i = 0; i < count; ++i) {
+    if (h.is_bf16()) {
+      static_cast<uint16_t*>(h.data)[i] = F32ToBF16(bits.Signed());
+    } else {
+      static_cast<float*>(h.data)[i] = bits.Signed();
+    }
+  }
+}
+
+struct StoredStreams {
+  std::shared_ptr<Buffer> memory;
+  Streams view;
+};
+
+Result<StoredStreams> MakeStreams(CaseContext& context, size_t count,
+                                  StreamFormat format) {
+  StoredStreams streams;
+  const size_t bytes = count * StreamBytes(format);
+  ECPHORY_ASSIGN_OR_RETURN(streams.memory,
+                           context.Floats(CeilDiv(bytes, sizeof(float))));
+  streams.view = {streams.memory->floats(), format};
+  RandomBits bits(count);
+  if (format == StreamFormat::kBF16) Fill(bits, count, streams.view);
+  return streams;
+}
+
 using Sites = std::vector<std::unique_ptr<HyperConnections>>;
 
 // One instance serves a token (its streams are 80 KB and stay in the cache, as
 // they do between layers); a prompt's instances are taken in turn.
-Result<std::shared_ptr<Sites>> MakeSites(CaseContext& context, size_t tokens) {
+Result<std::shared_ptr<Sites>> MakeSites(CaseContext& context, size_t tokens,
+                                         StreamFormat format) {
   const size_t H = context.sizes().streams, D = context.sizes().hidden;
   const HyperConnections::Shape shape = {.streams = H,
                                          .dim = D,
                                          .norm_eps = kEps,
                                          .hc_eps = kEps,
-                                         .sinkhorn_iters = 20};
+                                         .sinkhorn_iters = 20,
+                                         .format = format};
   auto sites = std::make_shared<Sites>();
   for (size_t i = 0; i < (tokens > 1 ? 3 : 1); ++i) {
     sites->push_back(std::make_unique<HyperConnections>(shape, context.ops(),
@@ -42,22 +74,24 @@ Result<std::shared_ptr<Sites>> MakeSites(CaseContext& context, size_t tokens) {
     ECPHORY_RETURN_IF_ERROR(sites->back()->Allocate(tokens, HostDevice()));
     sites->back()->Begin(tokens);
     RandomBits bits(i);
-    float* const h = sites->back()->streams();
-    for (size_t k = 0; k < tokens * H * D; ++k) h[k] = bits.Signed();
+    Fill(bits, tokens * H * D, sites->back()->streams());
   }
   return sites;
 }
 
 // Sites as the forward pass runs them, without their sublayers.
-Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
+Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens,
+                                 StreamFormat format) {
   const size_t H = context.sizes().streams, D = context.sizes().hidden;
   const size_t mix_rows = (2 + H) * H;
   ECPHORY_ASSIGN_OR_RETURN(const auto weights,
                            context.Weights(WeightFormat::kF32));
-  ECPHORY_ASSIGN_OR_RETURN(const auto sites, MakeSites(context, tokens));
+  ECPHORY_ASSIGN_OR_RETURN(const auto sites,
+                           MakeSites(context, tokens, format));
   PreparedCase prepared;
   const float y = 0;  // that there is one, is all that counts
   prepared.cost = CostOf(HcSplitArgs{.y = &y,
+                                     .h = {nullptr, format},
                                      .fn = weights->Next(mix_rows, H * D),
                                      .tokens = tokens,
                                      .streams = H,
@@ -77,11 +111,13 @@ Result<PreparedCase> PrepareSite(CaseContext& context, size_t tokens) {
   return prepared;
 }
 
-Result<PreparedCase> PrepareExpand(CaseContext& context, size_t tokens) {
+Result<PreparedCase> PrepareExpand(CaseContext& context, size_t tokens,
+                                   StreamFormat format) {
   const size_t H = context.sizes().streams, D = context.sizes().hidden;
   const size_t width = tokens * H * D;
-  Turns turns(context.working_set(), width * sizeof(float));
-  ECPHORY_ASSIGN_OR_RETURN(const auto h, context.Floats(turns.count() * width));
+  Turns turns(context.working_set(), width * StreamBytes(format));
+  ECPHORY_ASSIGN_OR_RETURN(const auto h,
+                           MakeStreams(context, turns.count() * width, format));
   ECPHORY_ASSIGN_OR_RETURN(const auto y, context.Floats(tokens * D));
   auto post = std::make_shared<std::vector<float>>(tokens * H, 0.1f);
   auto comb = std::make_shared<std::vector<float>>(tokens * H * H, 1.0f / H);
@@ -92,7 +128,7 @@ Result<PreparedCase> PrepareExpand(CaseContext& context, size_t tokens) {
                         .tokens = tokens,
                         .streams = H,
                         .dim = D,
-                        .h = h->floats() + turn * width};
+                        .h = h.view.From(turn * width)};
   };
   auto next = std::make_shared<Turns>(turns);
   return PreparedCase{{[=, &context] {
@@ -103,11 +139,12 @@ Result<PreparedCase> PrepareExpand(CaseContext& context, size_t tokens) {
                       CostOf(args(0))};
 }
 
-Result<PreparedCase> PrepareGate(CaseContext& context, size_t tokens) {
+Result<PreparedCase> PrepareGate(CaseContext& context, size_t tokens,
+                                 StreamFormat format) {
   const size_t H = context.sizes().streams, D = context.sizes().hidden;
   const size_t width = tokens * H * D;
   ECPHORY_ASSIGN_OR_RETURN(const auto kv, context.Floats(tokens * (H + 1) * D));
-  ECPHORY_ASSIGN_OR_RETURN(const auto h, context.Floats(width));
+  ECPHORY_ASSIGN_OR_RETURN(const auto h, MakeStreams(context, width, format));
   ECPHORY_ASSIGN_OR_RETURN(const auto w, context.Floats(H * D));
   const auto args = [=] {
     return EngramGateArgs{.kv = kv->floats(),
@@ -117,7 +154,7 @@ Result<PreparedCase> PrepareGate(CaseContext& context, size_t tokens) {
                           .streams = H,
                           .dim = D,
                           .eps = kEps,
-                          .h = h->floats()};
+                          .h = h.view};
   };
   return PreparedCase{
       {[=, &context] { context.ops().engram_gate(args(), context.pool()); },
@@ -134,9 +171,12 @@ void AddStreamCases(const Sizes&, std::vector<OpCase>* cases) {
     const Limits limits = {.traffic =
                                tokens > 1 ? Traffic::kUpdate : Traffic::kRead};
     const auto add = [&](const std::string& name, auto prepare) {
-      cases->push_back({name + n, limits, [=](CaseContext& context) {
-                          return prepare(context, tokens);
-                        }});
+      for (const auto format : {StreamFormat::kF32, StreamFormat::kBF16}) {
+        const char* const suffix = format == StreamFormat::kBF16 ? "_bf16" : "";
+        cases->push_back({name + n + suffix, limits, [=](CaseContext& context) {
+                            return prepare(context, tokens, format);
+                          }});
+      }
     };
     add("mhc/site", PrepareSite);
     add("mhc/expand", PrepareExpand);

@@ -78,29 +78,33 @@ OpCost CostOf(const HcSplitArgs& args) {
   const size_t h = args.streams;
   // The streams are read and x is written; with y, it is read and the streams
   // are written as well.
-  const size_t values = (args.y != nullptr ? 2 * h + 2 : h + 1) * args.dim;
+  const size_t passes = args.y != nullptr ? 2 : 1;
+  const double values = D(args.tokens * args.dim * passes);
   const size_t expand = args.y != nullptr ? h * (h + 1) : 0;
   // The mix and the sum of squares over all streams, collapse and norm.
   const size_t products = h * (args.fn.rows + 1) + h + 2 + expand;
-  return Cost(MatrixBytes(args.fn), kF32 * D(args.tokens * values),
+  return Cost(MatrixBytes(args.fn),
+              values * (D(h * StreamBytes(args.h.format)) + kF32),
               2 * D(args.tokens * args.dim * products));
 }
 
 OpCost CostOf(const HcHeadArgs& args) {
   const size_t width = args.streams * args.dim;
-  return Cost(MatrixBytes(args.fn), kF32 * D(args.tokens * width),
+  return Cost(MatrixBytes(args.fn),
+              D(args.tokens * width * StreamBytes(args.h.format)),
               2 * D(args.tokens * width * (args.fn.rows + 1)));
 }
 
 OpCost CostOf(const HcCollapseArgs& args) {
-  return Cost(0, kF32 * D(args.tokens * (args.streams + 1) * args.dim),
-              2 * D(args.tokens * args.streams * args.dim));
+  const double channels = D(args.tokens * args.dim), h = D(args.streams);
+  return Cost(0, channels * (h * D(StreamBytes(args.h.format)) + kF32),
+              2 * channels * h);
 }
 
 OpCost CostOf(const HcExpandArgs& args) {
-  const size_t h = args.streams;
-  return Cost(0, kF32 * D(args.tokens * (2 * h + 1) * args.dim),
-              2 * D(args.tokens * h * (h + 1) * args.dim));
+  const double channels = D(args.tokens * args.dim), h = D(args.streams);
+  return Cost(0, channels * (2 * h * D(StreamBytes(args.h.format)) + kF32),
+              2 * channels * h * (h + 1));
 }
 
 OpCost CostOf(const AttentionArgs& args) {
@@ -152,7 +156,8 @@ OpCost CostOf(const EngramGateArgs& args) {
   const size_t width = args.streams * args.dim;
   // The two weights; keys, value, streams read and written.
   return Cost(kF32 * 2 * D(width),
-              kF32 * D(args.tokens * (3 * width + args.dim)),
+              D(args.tokens) * (kF32 * D(width + args.dim) +
+                                D(2 * width * StreamBytes(args.h.format))),
               2 * D(args.tokens) * 4 * D(width));
 }
 

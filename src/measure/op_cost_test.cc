@@ -70,7 +70,9 @@ TEST(OpCost, ExpertsAreReadOnceEach) {
 }
 
 TEST(OpCost, HyperConnections) {
-  HcSplitArgs args = {.fn = Weight(WeightFormat::kF32, 24, 20480),
+  const Streams h;
+  HcSplitArgs args = {.h = h,
+                      .fn = Weight(WeightFormat::kF32, 24, 20480),
                       .tokens = 1,
                       .streams = 4,
                       .dim = 5120};
@@ -84,12 +86,15 @@ TEST(OpCost, HyperConnections) {
   // (2 * 4 + 2) * 5120 values in all, and 20 more products a channel.
   EXPECT_EQ(CostOf(args).bytes, 1'966'080 + 10 * 20'480);
   EXPECT_EQ(CostOf(args).flops, 2 * 5120 * 126);
+  // Streams of half the bytes; x and y are fp32.
+  args.h.format = StreamFormat::kBF16;
+  EXPECT_EQ(CostOf(args).bytes, 1'966'080 + (8 * 2 + 2 * 4) * 5120);
   const OpCost collapse =
-      CostOf(HcCollapseArgs{.tokens = 512, .streams = 4, .dim = 5120});
+      CostOf(HcCollapseArgs{.h = h, .tokens = 512, .streams = 4, .dim = 5120});
   EXPECT_EQ(collapse.bytes, 512.0 * 5 * 5120 * 4);
   EXPECT_EQ(collapse.flops, 20'971'520);
   const OpCost expand =
-      CostOf(HcExpandArgs{.tokens = 1, .streams = 4, .dim = 5120});
+      CostOf(HcExpandArgs{.tokens = 1, .streams = 4, .dim = 5120, .h = h});
   EXPECT_EQ(expand.bytes, 184'320);
   EXPECT_EQ(expand.flops, 204'800);
 }

@@ -42,7 +42,6 @@ void Forward::Embed() {
               .streams = config_.hc_mult,
               .h = streams_.streams()},
              pool_);
-  Round(streams_.streams(), tokens() * config_.hc_mult * config_.hidden_size);
 }
 
 // Takes the chunk's rows (asked for before it began) as they come, the first
@@ -54,12 +53,13 @@ Status Forward::Engram(uint32_t i) {
   const EngramWeights& w = model_.weights->layers[i].engram;
   const size_t H = config_.hc_mult, D = config_.hidden_size;
   ObserveStreams(i, "streams_before_engram");
-  float* const h = streams_.streams();
+  const Streams h = streams_.streams();
   for (size_t t = 0; t < tokens();) {
     ECPHORY_ASSIGN_OR_RETURN(const EngramFetch::Rows rows,
                              TakeRows(static_cast<size_t>(index), t));
     float* kv = engram_kv_.data() + t * (H + 1) * D;  // H keys and a value
     ProjectRows(w, rows, kv);
+    RoundSeen(i, kv, rows.tokens * (H + 1) * D);
     ops_.engram_gate({.kv = kv,
                       .q_weight = w.q_weight.data(),
                       .k_weight = w.k_weight.data(),
@@ -68,12 +68,11 @@ Status Forward::Engram(uint32_t i) {
                       .streams = H,
                       .dim = D,
                       .eps = config_.rms_norm_eps,
-                      .h = h + t * H * D,
+                      .h = h.From(t * H * D),
                       .gate = engram_gate_.data() + t * H},
                      pool_);
     t += rows.tokens;
   }
-  Round(h, tokens() * H * D);
   ObserveEngramValue(i);
   Observe(i, "engram.gate", engram_gate_.data(), {tokens(), H});
   ObserveStreams(i, "streams_after_engram");
@@ -109,6 +108,7 @@ void Forward::Attention(uint32_t i, const float* x, float* y) {
   Rope(i, heads_.data(), tokens(), config_.n_heads, config_.head_dim,
        positions_.data(), /*inverse=*/true);
   GroupedOutput(w, y);  // [T, D]
+  RoundSeen(i, y, tokens() * config_.hidden_size);
   Observe(i, "attn_out", y, {tokens(), config_.hidden_size});
 }
 
@@ -164,7 +164,7 @@ void Forward::Moe(uint32_t i, const float* x, float* y) {
     RunExperts({&w.shared, 1}, w.device_shared, shared_ids_.data(),
                shared_weights_.data(), 1, x, /*accumulate=*/true, y);
   }
-  Round(y, tokens() * config_.hidden_size);
+  RoundSeen(i, y, tokens() * config_.hidden_size);
   Observe(i, "ffn_out", y, {tokens(), config_.hidden_size});
 }
 

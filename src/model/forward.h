@@ -231,6 +231,10 @@ class Forward : private ForwardScratch {
   void Rope(uint32_t layer, float* x, size_t rows, size_t heads, size_t dim,
             const int64_t* positions, bool inverse = false);
   void Round(float* x, size_t count);
+  // For an observer, of what the operator that takes it rounds itself.
+  void RoundSeen(uint32_t layer, float* x, size_t count) {
+    if (Observed(layer)) Round(x, count);
+  }
 
   // A step recorded ahead (forward_replay.cc).
   struct Step {

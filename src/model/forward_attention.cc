@@ -292,7 +292,12 @@ void Forward::GroupedOutput(const AttentionWeights& w, float* y) {
   }
   ops_.matmuls(std::span<const MatmulArgs>(products), pool_);
   Round(lora_.data(), tokens() * groups * rank);
-  Project(w.wo_b, lora_.data(), tokens(), y);
+  ops_.matmul({.weight = w.wo_b,
+               .x = lora_.data(),
+               .y = y,
+               .tokens = tokens(),
+               .input = projected_},
+              pool_);
 }
 
 }  // namespace ecphory

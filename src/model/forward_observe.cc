@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "model/forward.h"
+#include "tensor/float_codec.h"
 
 namespace ecphory {
 
@@ -42,8 +43,18 @@ void Forward::ObserveSite(uint32_t layer, const std::string& site) {
 
 void Forward::ObserveStreams(uint32_t layer, const char* name) {
   if (!Observed(layer)) return;
-  Observe(layer, name, streams_.streams(),
-          {tokens(), config_.hc_mult, config_.hidden_size});
+  const std::vector<uint64_t> shape = {tokens(), config_.hc_mult,
+                                       config_.hidden_size};
+  const Streams h = streams_.streams();
+  if (!h.is_bf16()) {
+    return Observe(layer, name, static_cast<const float*>(h.data), shape);
+  }
+  std::vector<uint16_t> copy;
+  const auto bits = Seen(static_cast<const uint16_t*>(h.data),
+                         tokens() * shape[1] * shape[2], &copy);
+  std::vector<float> values(bits.size());
+  std::transform(bits.begin(), bits.end(), values.begin(), BF16ToF32);
+  chunk_->observer->OnF32(layer, name, values, shape);
 }
 
 // The last of the H + 1 vectors that a token's rows are projected to.

@@ -18,7 +18,7 @@ HyperConnections::Shape StreamShape(const ModelConfig& config,
           .sinkhorn_iters = config.hc_sinkhorn_iters,
           .mode = config.hc_mode,
           .sigmoid = SigmoidForm::kTanh,
-          .round_bf16 = options.activations == Activations::kBF16};
+          .format = HyperConnections::FormatFor(options.activations)};
 }
 
 MatmulInput InputOf(Activations activations) {
@@ -147,7 +147,8 @@ void Forward::SendInputs() {
 
 // --- Engram -----------------------------------------------------------------
 
-// kv[rows, (H + 1) * D]; stored values are bf16 in both activation modes.
+// kv[rows, (H + 1) * D], which the gate rounds for bf16 streams; stored values
+// are bf16 in both activation modes.
 void Forward::ProjectRows(const EngramWeights& w, const EngramFetch::Rows& rows,
                           float* kv) {
   const size_t width = config_.engram.head_dim;
@@ -157,7 +158,12 @@ void Forward::ProjectRows(const EngramWeights& w, const EngramFetch::Rows& rows,
                     .x = engram_rows_.data(),
                     .broken = engram_broken_.data()},
                    pool_);
-  Project(w.wkv, engram_rows_.data(), rows.tokens, kv, MatmulInput::kBF16);
+  ops_.matmul({.weight = w.wkv,
+               .x = engram_rows_.data(),
+               .y = kv,
+               .tokens = rows.tokens,
+               .input = MatmulInput::kBF16},
+              pool_);
 }
 
 // After the queue has finished: whether the rows so far were whole.

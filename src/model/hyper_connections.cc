@@ -1,17 +1,20 @@
 #include "model/hyper_connections.h"
 
+#include <type_traits>
 #include <vector>
 
 namespace ecphory {
 
 Status HyperConnections::Allocate(size_t max_tokens, Device& device) {
   const size_t streams = shape_.streams;
-  const auto allocate = [&](DeviceArray<float>* array, size_t a_token) {
-    ECPHORY_ASSIGN_OR_RETURN(
-        *array, DeviceArray<float>::Allocate(device, max_tokens * a_token));
+  const auto allocate = [&](auto* array, size_t a_token) {
+    using Array = std::remove_pointer_t<decltype(array)>;
+    ECPHORY_ASSIGN_OR_RETURN(*array,
+                             Array::Allocate(device, max_tokens * a_token));
     return Status();
   };
-  ECPHORY_RETURN_IF_ERROR(allocate(&h_, streams * shape_.dim));
+  ECPHORY_RETURN_IF_ERROR(
+      allocate(&h_, streams * shape_.dim * StreamBytes(shape_.format)));
   ECPHORY_RETURN_IF_ERROR(allocate(&pre_, streams));
   ECPHORY_RETURN_IF_ERROR(allocate(&post_, streams));
   ECPHORY_RETURN_IF_ERROR(allocate(&comb_, streams * streams));
@@ -36,7 +39,7 @@ void HyperConnections::Site(const HyperConnectionWeights& weights,
   expand_pending_ = true;
 }
 
-float* HyperConnections::streams() {
+Streams HyperConnections::streams() {
   if (expand_pending_) {
     ops_.hc_expand({.y = y_.data(),
                     .post = post_.data(),
@@ -44,12 +47,11 @@ float* HyperConnections::streams() {
                     .tokens = tokens_,
                     .streams = shape_.streams,
                     .dim = shape_.dim,
-                    .round_bf16 = shape_.round_bf16,
-                    .h = h_.data()},
+                    .h = h()},
                    pool_);
     expand_pending_ = false;
   }
-  return h_.data();
+  return h();
 }
 
 const float* HyperConnections::Read(const HyperConnectionWeights& weights,
@@ -59,7 +61,7 @@ const float* HyperConnections::Read(const HyperConnectionWeights& weights,
 }
 
 const float* HyperConnections::Final(const Head& head) {
-  const float* const h = streams();
+  const Streams h = streams();
   if (shape_.mode == HyperConnectionMode::kPerSite) {
     ops_.hc_head({.h = h,
                   .fn = head.fn,
@@ -79,7 +81,6 @@ const float* HyperConnections::Final(const Head& head) {
                     .tokens = tokens_,
                     .streams = shape_.streams,
                     .dim = shape_.dim,
-                    .round_bf16 = shape_.round_bf16,
                     .x = x_.data()},
                    pool_);
   return x_.data();
@@ -92,7 +93,7 @@ void HyperConnections::Split(const HyperConnectionWeights& weights,
   ops_.hc_split({.y = expand_pending_ ? y_.data() : nullptr,
                  .last_post = post_.data(),
                  .last_comb = comb_.data(),
-                 .h = h_.data(),
+                 .h = h(),
                  .fn = weights.fn,
                  .scale = weights.scale.data(),
                  .base = weights.base.data(),
@@ -103,7 +104,6 @@ void HyperConnections::Split(const HyperConnectionWeights& weights,
                  .hc_eps = shape_.hc_eps,
                  .sinkhorn_iters = shape_.sinkhorn_iters,
                  .sigmoid = shape_.sigmoid,
-                 .round_bf16 = shape_.round_bf16,
                  .collapse_pre = single_pass ? last_pre : nullptr,
                  .norm_weight = norm,
                  .pre = pre_.data(),

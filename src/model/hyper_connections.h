@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "ecphory/config.h"
+#include "ecphory/session.h"
 #include "model/weights.h"
 #include "ops/device_array.h"
 #include "ops/ops.h"
@@ -32,7 +33,7 @@ class HyperConnections {
     uint32_t sinkhorn_iters = 0;
     HyperConnectionMode mode = HyperConnectionMode::kSinglePass;
     SigmoidForm sigmoid = SigmoidForm::kTanh;
-    bool round_bf16 = false;  // after collapse, norm and expand
+    StreamFormat format = StreamFormat::kF32;  // kBF16 rounds x as well
   };
   // The per-site family's final mix; unused in single-pass models.
   struct Head {
@@ -45,13 +46,21 @@ class HyperConnections {
       : shape_(shape), ops_(ops), pool_(pool) {}
   // Once, before all else. kResourceExhausted when there is not so much memory.
   Status Allocate(size_t max_tokens, Device& device);
+  // How a session with such activations keeps its streams: all values that it
+  // writes to them are rounded to bf16 or none.
+  static constexpr StreamFormat FormatFor(Activations activations) {
+    return activations == Activations::kBF16 ? StreamFormat::kBF16
+                                             : StreamFormat::kF32;
+  }
   // Of the buffers for one token: H streams, their coefficients, x and y.
-  static constexpr uint64_t TokenBytes(uint64_t streams, uint64_t dim) {
-    return sizeof(float) * ((streams + 2) * dim + (3 + streams) * streams);
+  static constexpr uint64_t TokenBytes(uint64_t streams, uint64_t dim,
+                                       StreamFormat format) {
+    return StreamBytes(format) * streams * dim +
+           sizeof(float) * (2 * dim + (3 + streams) * streams);
   }
 
   // [T, H, D] after all sites that have run; writable until the next Site().
-  float* streams();
+  Streams streams();
   // Of the last site.
   const float* pre() const { return pre_.data(); }
   const float* post() const { return post_.data(); }
@@ -61,7 +70,7 @@ class HyperConnections {
   void Begin(size_t tokens);
 
   // Runs one site. `sublayer` fills y[T, D] from x[T, D], which is normed with
-  // `norm` [D].
+  // `norm` [D]; bf16 streams take y rounded.
   using Sublayer = std::function<void(const float* x, float* y)>;
   void Site(const HyperConnectionWeights& weights, const float* norm,
             const Sublayer& sublayer);
@@ -76,6 +85,7 @@ class HyperConnections {
 
  private:
   void Split(const HyperConnectionWeights& weights, const float* norm);
+  Streams h() { return {h_.data(), shape_.format}; }
 
   Shape shape_;
   const Ops& ops_;
@@ -83,7 +93,7 @@ class HyperConnections {
   size_t tokens_ = 0;
   bool first_site_ = true;       // has not run
   bool expand_pending_ = false;  // of y_, with post_ and comb_
-  DeviceArray<float> h_;         // [T, H, D]
+  DeviceArray<uint8_t> h_;       // [T, H, D] in shape_.format
   DeviceArray<float> first_;     // [T, H] what the first site reads by
   DeviceArray<float> pre_;       // [T, H] of the last site, like the next two
   DeviceArray<float> post_;      // [T, H]

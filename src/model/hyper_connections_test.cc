@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <tuple>
+
+#include "tensor/float_codec.h"
 
 namespace ecphory {
 namespace {
@@ -54,6 +57,30 @@ class HyperConnectionsTest
 
   std::mt19937 rng_{7};
 };
+
+// Streams of the host.
+void SetStreams(HyperConnections& streams, const std::vector<float>& values) {
+  const Streams h = streams.streams();
+  if (h.is_bf16()) {
+    std::transform(values.begin(), values.end(), static_cast<uint16_t*>(h.data),
+                   F32ToBF16);
+  } else {
+    std::copy(values.begin(), values.end(), static_cast<float*>(h.data));
+  }
+}
+
+std::vector<float> GetStreams(HyperConnections& streams, size_t count) {
+  const Streams h = streams.streams();
+  std::vector<float> values(count);
+  if (h.is_bf16()) {
+    std::transform(static_cast<uint16_t*>(h.data),
+                   static_cast<uint16_t*>(h.data) + count, values.begin(),
+                   BF16ToF32);
+  } else {
+    std::copy_n(static_cast<float*>(h.data), count, values.begin());
+  }
+  return values;
+}
 
 // A sublayer.
 void Triple(const float* x, float* y) {
@@ -151,7 +178,7 @@ TEST_P(HyperConnectionsTest, TwoSitesAndFinalMatchTheSpecification) {
                            CpuOps(), pool);
   ASSERT_TRUE(streams.Allocate(kTokens, HostDevice()).ok());
   streams.Begin(kTokens);
-  std::copy(start.begin(), start.end(), streams.streams());
+  SetStreams(streams, start);
   streams.Site(a.weights, norm.data(), Triple);
   streams.Site(b.weights, norm.data(), Triple);
   const float* collapsed = streams.Final(
@@ -209,25 +236,24 @@ TEST_P(HyperConnectionsTest, TheExpandMayBeAskedForAtAnyTime) {
   const std::vector<float> start = Random(kTokens * H() * kDim, rng_, 1.0f);
   ThreadPool pool(2);
   for (const Ops* ops : {&CpuOps(), &RefOps()}) {
-    for (const bool round : {false, true}) {
+    for (const auto format : {StreamFormat::kF32, StreamFormat::kBF16}) {
       HyperConnections streams({.streams = H(),
                                 .dim = kDim,
                                 .norm_eps = 1e-6f,
                                 .hc_eps = 1e-6f,
                                 .sinkhorn_iters = 5,
                                 .mode = mode(),
-                                .round_bf16 = round},
+                                .format = format},
                                *ops, pool);
       ASSERT_TRUE(streams.Allocate(kTokens, HostDevice()).ok());
       const auto run = [&](unsigned looks) {  // bit i: after site i
         streams.Begin(kTokens);
-        std::copy(start.begin(), start.end(), streams.streams());
+        SetStreams(streams, start);
         for (unsigned i = 0; i < 3; ++i) {
           streams.Site(sites[i].weights, norm.data(), Triple);
           if (looks >> i & 1) streams.streams();
         }
-        const float* h = streams.streams();
-        return std::vector<float>(h, h + start.size());
+        return GetStreams(streams, start.size());
       };
       const std::vector<float> unseen = run(0);
       EXPECT_NE(unseen, start);
@@ -254,12 +280,11 @@ TEST_P(HyperConnectionsTest, BeginDropsAPendingExpand) {
                            CpuOps(), pool);
   ASSERT_TRUE(streams.Allocate(kTokens, HostDevice()).ok());
   streams.Begin(kTokens);
-  std::copy(start.begin(), start.end(), streams.streams());
+  SetStreams(streams, start);
   streams.Site(site.weights, norm.data(), Triple);
   streams.Begin(kTokens);
-  std::copy(start.begin(), start.end(), streams.streams());
-  const float* h = streams.streams();
-  EXPECT_EQ(start, std::vector<float>(h, h + start.size()));
+  SetStreams(streams, start);
+  EXPECT_EQ(start, GetStreams(streams, start.size()));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -160,7 +160,9 @@ uint64_t StateBytes(const ModelConfig& c, uint32_t context, uint32_t chunk,
 uint64_t DeviceScratchBytes(const ModelConfig& c, const SessionOptions& options,
                             uint32_t sequences) {
   return ForwardScratch::Bytes(c, options, sequences) +
-         HyperConnections::TokenBytes(c.hc_mult, c.hidden_size) * options.chunk;
+         options.chunk * HyperConnections::TokenBytes(
+                             c.hc_mult, c.hidden_size,
+                             HyperConnections::FormatFor(options.activations));
 }
 
 uint64_t ScratchBytes(const ModelConfig& c, const SessionOptions& options,

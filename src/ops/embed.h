@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/residual_streams.h"
 #include "tensor/matrix.h"
 
 namespace ecphory {
@@ -13,7 +14,7 @@ struct EmbedArgs {
   const int32_t* tokens = nullptr;  // [n_tokens], each in [0, vocab)
   size_t n_tokens = 0;
   size_t streams = 0;  // H
-  float* h = nullptr;  // [n_tokens, H, D]
+  Streams h;           // [n_tokens, H, D]
 };
 
 }  // namespace ecphory

@@ -42,5 +42,26 @@ TEST_P(EmbedTest, CopiesTheExactRowToEveryStream) {
   }
 }
 
+TEST_P(EmbedTest, RoundsForBf16Streams) {
+  constexpr size_t kVocab = 5, kStreams = 4;
+  Random random(3);
+  const std::vector<int32_t> tokens = {4, 0, 3};
+  for (const size_t dim : {1, 7, 96}) {
+    const PackedMatrix table =
+        RandomMatrix(WeightFormat::kF32, kVocab, dim, random);
+    GuardedArray<float> h(tokens.size() * kStreams * dim);
+    GuardedArray<uint16_t> bits(h.size());
+    for (const Streams streams : {Streams(h.data()), Streams(bits.data())}) {
+      ops().embed({.table = table.view,
+                   .tokens = tokens.data(),
+                   .n_tokens = tokens.size(),
+                   .streams = kStreams,
+                   .h = streams},
+                  Pool(2));
+    }
+    EXPECT_TRUE(SameBits(ToBf16(h), bits)) << dim;
+  }
+}
+
 }  // namespace
 }  // namespace ecphory

@@ -21,7 +21,7 @@ struct EngramGateArgs {
   size_t dim = 0;
   float eps = 0;
   SigmoidForm sigmoid = SigmoidForm::kTanh;
-  float* h = nullptr;     // [tokens, H, D], in place
+  Streams h;              // [tokens, H, D], in place
   float* gate = nullptr;  // [tokens, H] or null; 0 where shut
 };
 

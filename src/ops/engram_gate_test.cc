@@ -200,5 +200,50 @@ TEST_P(EngramGateTest, ATokensBitsDependOnNothingElse) {
   }
 }
 
+// As fp32 streams would be, and keys and values, that are rounded before and
+// after. On CUDA a gate may differ by its sums' order, and a stream then by a
+// unit of bf16.
+TEST_P(EngramGateTest, Bf16StreamsTakeRoundedKeysAndValues) {
+  constexpr size_t kTokens = 5, kStreams = 4;
+  Random random(36);
+  for (const size_t dim : {1, 7, 33, 64, 1160, 5120}) {
+    const GuardedArray<float> kv = random.Array(kTokens * (kStreams + 1) * dim);
+    const GuardedArray<float> weights = random.Array(kStreams * dim);
+    const GuardedArray<uint8_t> shut = {0, 0, 1, 0, 0};
+    GuardedArray<uint16_t> bits =
+        ToBf16(random.Array(kTokens * kStreams * dim));
+    GuardedArray<float> h = Widened(bits);
+    const GuardedArray<float> rounded = Widened(ToBf16(kv));
+    GuardedArray<float> gate(kTokens * kStreams), gate_bf16(gate.size());
+    const auto run = [&](const float* keys, Streams streams, float* gates) {
+      ops().engram_gate({.kv = keys,
+                         .q_weight = weights.data(),
+                         .k_weight = weights.data(),
+                         .shut = shut.data(),
+                         .tokens = kTokens,
+                         .streams = kStreams,
+                         .dim = dim,
+                         .eps = 1e-6f,
+                         .h = streams,
+                         .gate = gates},
+                        Pool(2));
+    };
+    run(rounded.data(), h.data(), gate.data());
+    run(kv.data(), bits.data(), gate_bf16.data());
+    if (!is_cuda()) {
+      EXPECT_TRUE(SameBits(gate, gate_bf16)) << dim;
+      EXPECT_TRUE(SameBits(ToBf16(h), bits)) << dim;
+      continue;
+    }
+    const GuardedArray<float> actual = Widened(bits);
+    for (size_t i = 0; i < gate.size(); ++i) {
+      EXPECT_NEAR(gate[i], gate_bf16[i], 1e-5);
+    }
+    for (size_t i = 0; i < h.size(); ++i) {
+      ASSERT_NEAR(h[i], actual[i], 0x1p-7 * std::fabs(h[i]) + 1e-5) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ecphory

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/residual_streams.h"
 #include "tensor/matrix.h"
 
 namespace ecphory {
@@ -25,13 +26,13 @@ enum class SigmoidForm : uint8_t { kExp, kTanh };
 //   post = 2 * sigmoid(m[H..2H) * scale[1] + base[H..2H))
 //   comb = Sinkhorn(m[2H..) * scale[2] + base[2H..)), comb[source][destination]
 // The same bits as hc_expand, a split without y, hc_collapse and rms_norm one
-// after another, with round_bf16 after each but the mix in that mode.
+// after another, with round_bf16 after the norm of bf16 streams.
 struct HcSplitArgs {
   // The expand that the site before still owes; y null: none.
   const float* y = nullptr;          // [tokens, D]
   const float* last_post = nullptr;  // [tokens, H]; may be `post`
   const float* last_comb = nullptr;  // [tokens, H, H]; may be `comb`
-  float* h = nullptr;                // [tokens, H, D], written only with y
+  Streams h;                         // [tokens, H, D], written only with y
 
   Matrix fn;                     // [(2 + H) * H, H * D]
   const float* scale = nullptr;  // [3]
@@ -43,7 +44,6 @@ struct HcSplitArgs {
   float hc_eps = 0;
   uint32_t sinkhorn_iters = 0;  // >= 1
   SigmoidForm sigmoid = SigmoidForm::kTanh;
-  bool round_bf16 = false;  // h after the expand, x after collapse and norm
 
   const float* collapse_pre = nullptr;  // [tokens, H], may be `pre`; null: this
                                         // site's own
@@ -57,7 +57,7 @@ struct HcSplitArgs {
 // The per-site family's final mix: only a `pre`, from fn [H, H * D].
 //   pre = sigmoid(m * scale[0] + base) + hc_eps
 struct HcHeadArgs {
-  const float* h = nullptr;      // [tokens, H, D]
+  ConstStreams h;                // [tokens, H, D]
   Matrix fn;                     // [H, H * D]
   const float* scale = nullptr;  // [1]
   const float* base = nullptr;   // [H]
@@ -72,12 +72,11 @@ struct HcHeadArgs {
 
 // x = sum_s pre[s] * h[s]
 struct HcCollapseArgs {
-  const float* h = nullptr;    // [tokens, H, D]
+  ConstStreams h;              // [tokens, H, D]
   const float* pre = nullptr;  // [tokens, H]
   size_t tokens = 0;
   size_t streams = 0;
   size_t dim = 0;
-  bool round_bf16 = false;
   float* x = nullptr;  // [tokens, D]
 };
 
@@ -90,8 +89,7 @@ struct HcExpandArgs {
   size_t tokens = 0;
   size_t streams = 0;
   size_t dim = 0;
-  bool round_bf16 = false;
-  float* h = nullptr;  // [tokens, H, D], updated in place
+  Streams h;  // [tokens, H, D], updated in place
 };
 
 }  // namespace ecphory

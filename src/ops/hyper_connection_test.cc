@@ -253,6 +253,35 @@ TEST_P(HyperConnectionTest, HeadMatchesTheFormula) {
   }
 }
 
+TEST_P(HyperConnectionTest, HeadReadsBf16Streams) {
+  Random random(14);
+  for (const size_t tokens : {1, 3, 37}) {
+    constexpr size_t kDim = 40, kStreams = 4;
+    const PackedMatrix fn =
+        RandomMatrix(WeightFormat::kF32, kStreams, kStreams * kDim, random);
+    const GuardedArray<uint16_t> bits =
+        ToBf16(random.Array(tokens * kStreams * kDim));
+    const GuardedArray<float> values = Widened(bits);
+    const GuardedArray<float> base = random.Array(kStreams), scale = {0.1f};
+    const auto run = [&](ConstStreams h) {
+      GuardedArray<float> pre(tokens * kStreams);
+      ops().hc_head({.h = h,
+                     .fn = fn.view,
+                     .scale = scale.data(),
+                     .base = base.data(),
+                     .tokens = tokens,
+                     .streams = kStreams,
+                     .dim = kDim,
+                     .norm_eps = 1e-6f,
+                     .hc_eps = 1e-6f,
+                     .pre = pre.data()},
+                    Pool(2));
+      return pre.Copy();
+    };
+    EXPECT_TRUE(SameBits(run(values.data()), run(bits.data()))) << tokens;
+  }
+}
+
 TEST_P(HyperConnectionTest, CollapseAndExpandMatchTheFormula) {
   Random random(13);
   for (const size_t n : kStreamCounts) {

@@ -25,6 +25,7 @@
 #include "ops/cuda/testing.h"
 #endif
 #include "ops/ops.h"
+#include "tensor/float_codec.h"
 
 namespace ecphory {
 
@@ -141,6 +142,18 @@ inline testing::AssertionResult AllClose(const std::vector<Expected>& expected,
     }
   }
   return testing::AssertionSuccess();
+}
+
+// Rounded to bf16, and back.
+inline GuardedArray<uint16_t> ToBf16(const GuardedArray<float>& values) {
+  GuardedArray<uint16_t> bits(values.size());
+  std::transform(values.begin(), values.end(), bits.begin(), F32ToBF16);
+  return bits;
+}
+inline GuardedArray<float> Widened(const GuardedArray<uint16_t>& bits) {
+  GuardedArray<float> values(bits.size());
+  std::transform(bits.begin(), bits.end(), values.begin(), BF16ToF32);
+  return values;
 }
 
 template <typename A, typename B>

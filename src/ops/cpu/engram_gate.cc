@@ -7,6 +7,7 @@
 // Order matters: foreach_target comes before everything per target.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include "hwy/highway.h"
 
 #include "ops/cpu/cpu_ops.h"
@@ -18,16 +19,23 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
+// A vector of keys or values, of which bf16 streams take the rounded ones.
+template <typename Stream, class Vector>
+HWY_INLINE VF LoadFor(const Vector& vector, const float* p) {
+  const VF v = vector.Load(p);
+  return std::is_same_v<Stream, uint16_t> ? RoundBf16(v) : v;
+}
+
 // What a gate is computed from: sums over a stream h and its key.
 struct GateSums {
   VF dot;  // h * q_weight * k_weight * key
   VF h2;
   VF key2;
 
-  template <class Vector>
-  HWY_INLINE void Add(const Vector& vector, const float* h, const float* q,
+  template <class Vector, typename Stream>
+  HWY_INLINE void Add(const Vector& vector, const Stream* h, const float* q,
                       const float* k, const float* key) {
-    const VF hv = vector.Load(h), kv = vector.Load(key);
+    const VF hv = vector.Load(h), kv = LoadFor<Stream>(vector, key);
     const VF weight = hn::Mul(vector.Load(q), vector.Load(k));
     dot = hn::MulAdd(hn::Mul(hv, kv), weight, dot);
     h2 = hn::MulAdd(hv, hv, h2);
@@ -41,8 +49,9 @@ HWY_INLINE float InverseRms(VF a, VF b, size_t n, float eps) {
 }
 
 // How much of the memory a stream h lets in, by its key.
-HWY_INLINE float Gate(const EngramGateArgs& args, size_t stream, const float* h,
-                      const float* key) {
+template <typename Stream>
+HWY_INLINE float Gate(const EngramGateArgs& args, size_t stream,
+                      const Stream* h, const float* key) {
   const size_t dim = args.dim;
   const float* const q = args.q_weight + stream * dim;
   const float* const k = args.k_weight + stream * dim;
@@ -67,26 +76,36 @@ HWY_INLINE float Gate(const EngramGateArgs& args, size_t stream, const float* h,
 }
 
 // h += gate * value
-HWY_INLINE void AddScaled(const float* value, float gate, size_t n, float* h) {
+template <typename Stream>
+HWY_INLINE void AddScaled(const float* value, float gate, size_t n, Stream* h) {
   const VF g = hn::Set(kF, gate);
   ForVectors(0, n, [&](auto vector, size_t i) HWY_ATTR {
-    vector.Store(hn::MulAdd(g, vector.Load(value + i), vector.Load(h + i)),
+    const VF v = LoadFor<Stream>(vector, value + i);
+    const VF sum = hn::MulAdd(g, v, vector.Load(h + i));
+    vector.Store(std::is_same_v<Stream, uint16_t> ? RoundBf16(sum) : sum,
                  h + i);
   });
 }
 
 // Streams [begin, end) of all tokens, counted through.
-void InjectRange(const EngramGateArgs& args, size_t begin, size_t end) {
+template <typename Stream>
+HWY_INLINE void InjectInto(const EngramGateArgs& args, size_t begin,
+                           size_t end) {
   const size_t dim = args.dim;
   for (size_t i = begin; i < end; ++i) {
     const size_t token = i / args.streams, s = i % args.streams;
     const float* const keys = args.kv + token * (args.streams + 1) * dim;
     const bool shut = args.shut != nullptr && args.shut[token] != 0;
-    float* const h = args.h + i * dim;
+    Stream* const h = static_cast<Stream*>(args.h.data) + i * dim;
     const float gate = shut ? 0.0f : Gate(args, s, h, keys + s * dim);
     if (args.gate != nullptr) args.gate[i] = gate;
     if (!shut) AddScaled(keys + args.streams * dim, gate, dim, h);
   }
+}
+
+void InjectRange(const EngramGateArgs& args, size_t begin, size_t end) {
+  if (args.h.is_bf16()) return InjectInto<uint16_t>(args, begin, end);
+  InjectInto<float>(args, begin, end);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/vector-inl.h"
+#include "tensor/float_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
@@ -138,14 +139,16 @@ void Coefficients(const HcSplitArgs& args, const HcSums& sums, size_t first,
   }
 }
 
-// Completes the sums of tokens [begin, end) and turns them into `pre`.
+// Completes the sums of tokens [begin, end) of fp32 streams and turns them into
+// `pre`.
 void HeadRange(const HcHeadArgs& args, float* sums, size_t begin, size_t end) {
+  const float* const h = static_cast<const float*>(args.h.data);
   const size_t streams = args.streams, row = streams * args.dim;
   const size_t stride = streams + 1;
   for (size_t t = begin; t < end; t += kLanes) {
     const size_t tokens = std::min(kLanes, end - t);
     for (size_t i = t; i < t + tokens; ++i) {
-      sums[i * stride + streams] = SumSquares(args.h + i * row, row);
+      sums[i * stride + streams] = SumSquares(h + i * row, row);
     }
     const Logits logits({sums + t * stride, stride}, streams, row,
                         args.norm_eps, tokens);
@@ -176,12 +179,14 @@ void HcCoefficients(const HcSplitArgs& args, const HcSums& sums, size_t first,
   HWY_DYNAMIC_DISPATCH(Coefficients)(args, sums, first, tokens);
 }
 
-void CpuHcHead(const HcHeadArgs& args, ThreadPool& pool) {
+namespace {
+
+void HeadOfF32(const HcHeadArgs& args, ThreadPool& pool) {
   struct Purpose;
   const size_t stride = args.streams + 1;
   float* const sums = ThreadScratch<Purpose>(args.tokens * stride);
   CpuMatmul({.weight = args.fn,
-             .x = args.h,
+             .x = static_cast<const float*>(args.h.data),
              .y = sums,
              .tokens = args.tokens,
              .y_stride = stride},
@@ -190,6 +195,32 @@ void CpuHcHead(const HcHeadArgs& args, ThreadPool& pool) {
                    [&](size_t begin, size_t end, size_t) {
                      HWY_DYNAMIC_DISPATCH(HeadRange)(args, sums, begin, end);
                    });
+}
+
+// Tokens of bf16 streams that are widened at a time: 1.3 MB of 4 x 5120.
+constexpr size_t kWidened = 16;
+
+}  // namespace
+
+void CpuHcHead(const HcHeadArgs& args, ThreadPool& pool) {
+  if (!args.h.is_bf16()) return HeadOfF32(args, pool);
+  struct Purpose;
+  const size_t row = args.streams * args.dim;
+  float* const widened =
+      ThreadScratch<Purpose>(std::min(args.tokens, kWidened) * row);
+  const uint16_t* const h = static_cast<const uint16_t*>(args.h.data);
+  for (size_t t = 0; t < args.tokens; t += kWidened) {
+    HcHeadArgs part = args;
+    part.tokens = std::min(kWidened, args.tokens - t);
+    const uint16_t* const bits = h + t * row;
+    pool.ParallelFor(
+        part.tokens * row, GrainFor(2), [&](size_t begin, size_t end, size_t) {
+          std::transform(bits + begin, bits + end, widened + begin, BF16ToF32);
+        });
+    part.h = widened;
+    part.pre = args.pre + t * args.streams;
+    HeadOfF32(part, pool);
+  }
 }
 
 }  // namespace ecphory

@@ -52,7 +52,7 @@ HWY_INLINE void MultiplyColumns(const HcSplitArgs& args, size_t begin,
                       .mode = s == 0 ? TileSums::kSet : TileSums::kContinue,
                       .sums = sums + (c * args.tokens + t) * stride,
                       .sums_stride = stride,
-                      .ahead = {packed, packed, packed}});
+                      .ahead = NothingAhead(packed)});
       }
     }
   }
@@ -68,7 +68,7 @@ HWY_INLINE void ColumnSumsOf(const HcSplitArgs& args, const float* panel,
   const size_t stride = HcSumsStride(args.fn.rows);
   float* const packed =
       ThreadScratch<Purpose>((end - begin) * args.tokens * values);
-  WithStreamMath(args.streams, args.round_bf16, [&](auto math) HWY_ATTR {
+  WithStreamMath(args.streams, args.h.format, [&](auto math) HWY_ATTR {
     for (size_t c = begin; c < end; ++c) {
       for (size_t t = 0; t < args.tokens; ++t) {
         EnterToken(math, args, t, Chunk(args, c), /*add=*/false,

@@ -50,11 +50,13 @@ HWY_INLINE Ahead AheadOf(const HcSplitArgs& args, const Group& next,
   const size_t column = next.begin * kHcChunk + share % kRun;
   const size_t row_column = next.begin * kHcChunk + step * kHcChunk % kRun;
   if (run >= next.tokens * args.streams || column >= args.dim) {
-    return {args.h, args.x, args.x};
+    return NothingAhead(args.x);
   }
   const size_t at = (next.token + row) * args.dim + row_column;
-  return {args.h + (next.token * args.streams + run) * args.dim + column,
-          (args.y != nullptr ? args.y : args.x) + at, args.x + at};
+  const size_t h_bytes = StreamBytes(args.h.format);
+  return {static_cast<const uint8_t*>(args.h.data) +
+              h_bytes * ((next.token * args.streams + run) * args.dim + column),
+          h_bytes, (args.y != nullptr ? args.y : args.x) + at, args.x + at};
 }
 
 // The sums of a group, into those of its tokens or added to them, with fn from
@@ -118,7 +120,7 @@ HWY_INLINE void BlockSumsWith(const Math& math, const HcSplitArgs& args,
 
 void BlockSums(const HcSplitArgs& args, const float* panel,
                const HcBlock& block, float* sums) {
-  WithStreamMath(args.streams, args.round_bf16, [&](auto math) HWY_ATTR {
+  WithStreamMath(args.streams, args.h.format, [&](auto math) HWY_ATTR {
     BlockSumsWith(math, args, panel, block, sums);
   });
 }
@@ -163,12 +165,14 @@ void FinishBlock(const HcSplitArgs& args, const HcBlock& block,
                 totals + t * vectors);
   }
   HcCoefficients(args, {totals, vectors}, block.first, block.tokens);
-  WithStreamMath(args.streams, args.round_bf16, [&](auto math) HWY_ATTR {
+  WithStreamMath(args.streams, args.h.format, [&](auto math) HWY_ATTR {
     using Math = decltype(math);
     for (size_t t = block.first; t < block.first + block.tokens; ++t) {
       float* const x = args.x + t * dim;
       if (args.collapse_pre == nullptr) {
-        CollapseColumns(math, args.h + t * args.streams * dim,
+        const auto* const h =
+            static_cast<const typename Math::Value*>(args.h.data);
+        CollapseColumns(math, h + t * args.streams * dim,
                         args.pre + t * args.streams, dim, 0, dim, x);
       }
       NormRow<Math::kRounds>(x, args.norm_weight, args.norm_eps, dim, x);

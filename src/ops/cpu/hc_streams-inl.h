@@ -8,6 +8,8 @@
 #define ECPHORY_OPS_CPU_HC_STREAMS_INL_H_
 #endif
 
+#include <type_traits>
+
 #include "ops/cpu/vector-inl.h"
 #include "ops/hyper_connection.h"
 
@@ -15,14 +17,16 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
-// kStreams > 0 is a stream count known to the compiler, so that a vector of
-// each stream stays in registers; 0 takes `streams`.
-template <size_t kStreams, bool kRound>
+// Of streams whose values are float or bf16 (T is uint16_t). kStreams > 0 is a
+// stream count known to the compiler, so that a vector of each stream stays in
+// registers; 0 takes `streams`.
+template <size_t kStreams, typename T>
 class StreamMath {
   static constexpr size_t kMax = kStreams != 0 ? kStreams : kMaxStreams;
 
  public:
-  static constexpr bool kRounds = kRound;
+  using Value = T;
+  static constexpr bool kRounds = std::is_same_v<T, uint16_t>;
 
   explicit StreamMath(size_t streams) : streams_(streams) {}
   size_t streams() const { return kStreams != 0 ? kStreams : streams_; }
@@ -44,9 +48,10 @@ class StreamMath {
   // A vector of every stream at `h`, `stride` values apart, expanded with one
   // of y. store(k, v) takes those of the new streams.
   template <class Vector, class Sink>
-  HWY_INLINE void Expand(const Vector& vector, const float* h, size_t stride,
-                         VF y, const Mix& mix, const Sink& store) const {
+  HWY_INLINE void Expand(const Vector& vector, const T* h, size_t stride, VF y,
+                         const Mix& mix, const Sink& store) const {
     const size_t n = streams();
+    y = Round(y);
     VF in[kMax];
     for (size_t j = 0; j < n; ++j) in[j] = vector.Load(h + j * stride);
     for (size_t k = 0; k < n; ++k) {
@@ -58,8 +63,9 @@ class StreamMath {
     }
   }
 
-  template <class Vector>
-  HWY_INLINE VF Collapse(const Vector& vector, const float* h, size_t stride,
+  // h may be float where the streams are not: widened values.
+  template <class Vector, typename Value>
+  HWY_INLINE VF Collapse(const Vector& vector, const Value* h, size_t stride,
                          const float* pre) const {
     VF sum = hn::Mul(hn::Set(kF, pre[0]), vector.Load(h));
     for (size_t s = 1; s < streams(); ++s) {
@@ -69,14 +75,14 @@ class StreamMath {
   }
 
  private:
-  static HWY_INLINE VF Round(VF x) { return kRound ? RoundBf16(x) : x; }
+  static HWY_INLINE VF Round(VF x) { return kRounds ? RoundBf16(x) : x; }
 
   const size_t streams_;
 };
 
 // x = collapse(h, pre) for columns [begin, end) of one token of `dim` columns.
 template <class Math>
-HWY_INLINE void CollapseColumns(const Math& math, const float* h,
+HWY_INLINE void CollapseColumns(const Math& math, const typename Math::Value* h,
                                 const float* pre, size_t dim, size_t begin,
                                 size_t end, float* x) {
   ForVectors(begin, end, [&](auto vector, size_t i) HWY_ATTR {
@@ -84,14 +90,20 @@ HWY_INLINE void CollapseColumns(const Math& math, const float* h,
   });
 }
 
+template <typename T, class Body>
+HWY_INLINE void WithStreamMathOf(size_t streams, const Body& body) {
+  if (streams == 4) return body(StreamMath<4, T>(4));
+  body(StreamMath<0, T>(streams));
+}
+
 // Calls body(StreamMath) with the shipped stream count as a constant.
 template <class Body>
-HWY_INLINE void WithStreamMath(size_t streams, bool round, const Body& body) {
-  if (streams == 4) {
-    return round ? body(StreamMath<4, true>(4)) : body(StreamMath<4, false>(4));
+HWY_INLINE void WithStreamMath(size_t streams, StreamFormat format,
+                               const Body& body) {
+  if (format == StreamFormat::kBF16) {
+    return WithStreamMathOf<uint16_t>(streams, body);
   }
-  return round ? body(StreamMath<0, true>(streams))
-               : body(StreamMath<0, false>(streams));
+  WithStreamMathOf<float>(streams, body);
 }
 
 }  // namespace HWY_NAMESPACE

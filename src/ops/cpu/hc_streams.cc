@@ -20,8 +20,10 @@ namespace {
 // Columns [begin, end) of one token.
 void CollapsePiece(const HcCollapseArgs& args, size_t token, size_t begin,
                    size_t end) {
-  WithStreamMath(args.streams, args.round_bf16, [&](auto math) HWY_ATTR {
-    CollapseColumns(math, args.h + token * args.streams * args.dim,
+  WithStreamMath(args.streams, args.h.format, [&](auto math) HWY_ATTR {
+    const auto* const h =
+        static_cast<const typename decltype(math)::Value*>(args.h.data);
+    CollapseColumns(math, h + token * args.streams * args.dim,
                     args.pre + token * args.streams, args.dim, begin, end,
                     args.x + token * args.dim);
   });
@@ -33,8 +35,9 @@ void ExpandPiece(const HcExpandArgs& args, size_t token, size_t begin,
   const float* const y = args.y + token * dim;
   const float* const post = args.post + token * args.streams;
   const float* const comb = args.comb + token * args.streams * args.streams;
-  float* const h = args.h + token * args.streams * dim;
-  WithStreamMath(args.streams, args.round_bf16, [&](auto math) HWY_ATTR {
+  WithStreamMath(args.streams, args.h.format, [&](auto math) HWY_ATTR {
+    auto* const h = static_cast<typename decltype(math)::Value*>(args.h.data) +
+                    token * args.streams * dim;
     const auto mix = math.Broadcast(post, comb);
     ForVectors(begin, end, [&](auto vector, size_t i) HWY_ATTR {
       math.Expand(vector, h + i, dim, vector.Load(y + i), mix,

@@ -23,10 +23,17 @@ constexpr size_t kTokenTile = kManyRegisters ? 4 : 2;
 // What is to be read next: as many values of the streams as a tile multiplies,
 // and a chunk of y and of x.
 struct Ahead {
-  const float* h = nullptr;
+  const uint8_t* h = nullptr;
+  size_t h_bytes = 0;  // of a value
   const float* y = nullptr;
   const float* x = nullptr;
 };
+
+// Nothing: what is in the cache.
+HWY_INLINE Ahead NothingAhead(const float* cached) {
+  return {reinterpret_cast<const uint8_t*>(cached), sizeof(float), cached,
+          cached};
+}
 
 // What becomes of the sums that a tile finds in memory.
 enum class TileSums {
@@ -61,10 +68,10 @@ HWY_INLINE void MultiplyTile(const Rows& rows, const TileWork& work) {
   }
   for (size_t s = work.first; s < work.last; ++s) {
     const float* const h = work.packed + s * kHcChunk;
-    const float* const next =
-        work.ahead.h + (s - work.first) * work.vectors * kLanes;
+    const uint8_t* const next = work.ahead.h + (s - work.first) * work.vectors *
+                                                   kLanes * work.ahead.h_bytes;
     for (size_t i = 0; i < work.vectors * kLanes; i += kLanes) {
-      PrefetchL2(next + i);
+      PrefetchL2(next + i * work.ahead.h_bytes);
       VF hv[kTokens];
 #pragma GCC unroll 8
       for (size_t t = 0; t < kTokens; ++t) {

@@ -21,7 +21,8 @@ HWY_INLINE void PackToken(const Math& math, const HcSplitArgs& args,
                           size_t token, const Chunk& chunk,
                           float* HWY_RESTRICT packed) {
   const size_t streams = math.streams(), dim = args.dim;
-  float* const h = args.h + token * streams * dim;
+  auto* const h =
+      static_cast<typename Math::Value*>(args.h.data) + token * streams * dim;
   if (args.y == nullptr) {
     for (size_t s = 0; s < streams; ++s) {
       ForVectors(chunk.begin, chunk.end, [&](auto vector, size_t i) HWY_ATTR {

@@ -61,14 +61,50 @@ HWY_INLINE void StorePartial(VF v, float* p, size_t n) {
 #endif
 }
 
+// The same of bf16. What is stored holds bf16 values (RoundBf16).
+HWY_INLINE VF Load(const uint16_t* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  const hn::RebindToUnsigned<DF> d32;
+  const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, p));
+  return hn::BitCast(kF, hn::ShiftLeft<16>(bits));
+}
+HWY_INLINE void Store(VF v, uint16_t* p) {
+  const hn::Rebind<uint16_t, DF> d16;
+  const hn::RebindToUnsigned<DF> d32;
+  const auto bits = hn::ShiftRight<16>(hn::BitCast(d32, v));
+  hn::StoreU(hn::TruncateTo(d16, bits), d16, p);
+}
+HWY_INLINE VF LoadPartial(const uint16_t* p, size_t n) {
+  uint16_t copy[kLanes] = {};
+  std::memcpy(copy, p, n * sizeof(uint16_t));
+  return Load(copy);
+}
+HWY_INLINE void StorePartial(VF v, uint16_t* p, size_t n) {
+  uint16_t copy[kLanes];
+  Store(v, copy);
+  std::memcpy(p, copy, n * sizeof(uint16_t));
+}
+
 // One vector of an array: a whole one, or the n < kLanes values at its end.
 struct WholeVector {
-  HWY_INLINE VF Load(const float* p) const { return HWY_NAMESPACE::Load(p); }
-  HWY_INLINE void Store(VF v, float* p) const { HWY_NAMESPACE::Store(v, p); }
+  template <typename T>
+  HWY_INLINE VF Load(const T* p) const {
+    return HWY_NAMESPACE::Load(p);
+  }
+  template <typename T>
+  HWY_INLINE void Store(VF v, T* p) const {
+    HWY_NAMESPACE::Store(v, p);
+  }
 };
 struct PartialVector {
-  HWY_INLINE VF Load(const float* p) const { return LoadPartial(p, n); }
-  HWY_INLINE void Store(VF v, float* p) const { StorePartial(v, p, n); }
+  template <typename T>
+  HWY_INLINE VF Load(const T* p) const {
+    return LoadPartial(p, n);
+  }
+  template <typename T>
+  HWY_INLINE void Store(VF v, T* p) const {
+    StorePartial(v, p, n);
+  }
   size_t n;
 };
 

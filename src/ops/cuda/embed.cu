@@ -4,6 +4,7 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
+#include "ops/cuda/streams.cuh"
 #include "ops/cuda/weight.cuh"
 
 namespace ecphory::cuda {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
+template <typename T>
 __global__ void Kernel(EmbedArgs args) {
   LetNextStart();
   const size_t dim = args.table.cols;
@@ -20,8 +22,8 @@ __global__ void Kernel(EmbedArgs args) {
   const size_t token = i / dim, c = i % dim;
   const size_t row = static_cast<size_t>(args.tokens[token]);
   const float value = WeightValue(args.table, row, c);
-  float* const h = args.h + token * args.streams * dim + c;
-  for (size_t s = 0; s < args.streams; ++s) h[s * dim] = value;
+  T* const h = ValuesOf<T>(args.h) + token * args.streams * dim + c;
+  for (size_t s = 0; s < args.streams; ++s) SetStream(h + s * dim, value);
 }
 
 }  // namespace
@@ -29,7 +31,10 @@ __global__ void Kernel(EmbedArgs args) {
 void Embed(const EmbedArgs& args, ThreadPool&) {
   const size_t items = args.n_tokens * args.table.cols;
   if (items == 0) return;
-  Kernel<<<Blocks(items, kThreads), kThreads, 0, Current().stream>>>(args);
+  WithStreamType(args.h.format, [&](auto value) {
+    Kernel<decltype(value)>
+        <<<Blocks(items, kThreads), kThreads, 0, Current().stream>>>(args);
+  });
   NoteLaunch("embed");
 }
 

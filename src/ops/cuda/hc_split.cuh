@@ -7,7 +7,7 @@
 
 namespace ecphory::cuda {
 
-// To 16 bytes, so that a lane may take four floats at a time.
+// To 16 bytes, so that a lane may take four floats at a time, or eight bf16.
 inline bool Aligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
@@ -16,18 +16,21 @@ inline bool Aligned(const void* p) {
 void HcSplitGeneric(const HcSplitArgs& args);
 void HcHeadGeneric(const HcHeadArgs& args);
 
-// H = 4, D a multiple of 16 up to 8192, fn in fp32, fp16 or bf16, arrays
-// aligned to 16 bytes.
-bool TakesFour(const HcSplitArgs& args);
-// Spread over the device slab by slab: for few tokens.
+// H = 4, D a multiple of 16 up to four::kMaxFewDim, fn in fp32, fp16 or bf16,
+// arrays aligned to 16 bytes. Spread over the device slab by slab: for few
+// tokens, fp32 or bf16 streams.
 void HcSplitFew(const HcSplitArgs& args);
+void HcSplitFewBf16(const HcSplitArgs& args);
 
-// TakesFour(), D a multiple of 512 up to 5120, the collapse with a given pre,
-// and a device with clusters.
+// The same, D a multiple of 512 up to 5120, the collapse with a given pre,
+// and a device with clusters (for bf16 streams, of 16 blocks).
 bool TakesMany(const HcSplitArgs& args);
-// A tile of tokens stays in the shared memory of a cluster: for many tokens.
-// Without the owed expand, which comes before as a kernel of its own.
+bool TakesManyBf16(const HcSplitArgs& args);
+// Tokens stay in the memory of a cluster until they are normed: for many tokens
+// of fp32 or bf16 streams. Without the owed expand, which comes before as a
+// kernel of its own.
 void HcSplitMany(const HcSplitArgs& args);
+void HcSplitManyBf16(const HcSplitArgs& args);
 
 // Tokens [first, first + count).
 inline HcSplitArgs TokensOf(HcSplitArgs a, size_t first, size_t count) {
@@ -38,7 +41,7 @@ inline HcSplitArgs TokensOf(HcSplitArgs a, size_t first, size_t count) {
     a.last_comb += first * n * n;
   }
   if (a.collapse_pre != nullptr) a.collapse_pre += first * n;
-  a.h += first * n * a.dim;
+  a.h = a.h.From(first * n * a.dim);
   a.pre += first * n;
   a.post += first * n;
   a.comb += first * n * n;

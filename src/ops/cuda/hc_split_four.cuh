@@ -11,9 +11,9 @@
 
 #include <cstdint>
 
-#include "ops/cuda/codec.cuh"
 #include "ops/cuda/math.cuh"
 #include "ops/cuda/stream.cuh"
+#include "ops/cuda/streams.cuh"
 #include "ops/hyper_connection.h"
 
 namespace ecphory::cuda::four {
@@ -22,6 +22,7 @@ inline constexpr int kStreams = 4;
 inline constexpr int kOutputs = (2 + kStreams) * kStreams;
 inline constexpr int kTokens = 16;  // rows of a matrix instruction
 inline constexpr int kSlab = 16;    // channels, 4 a lane
+inline constexpr size_t kMaxFewDim = 8192;
 // The order of a token's sums over its slabs: D is cut into kParts parts; in a
 // part, every kGroup-th slab is added to the one before; then the kGroup sums
 // are added, then the parts. Sums of squares are four until then, a lane each.
@@ -41,11 +42,18 @@ struct Lane {
   unsigned row, column;
 };
 
-__device__ inline float4 Load(const float* p) {
-  return *reinterpret_cast<const float4*>(p);
+// Four values of fn, which no kernel writes.
+__device__ inline float4 LoadFn(const float* p) {
+  return __ldg(reinterpret_cast<const float4*>(p));
 }
-__device__ inline void Store(float* p, float4 v) {
-  *reinterpret_cast<float4*>(p) = v;
+__device__ inline float4 LoadFn(const __half* p) {
+  const uint2 v = __ldg(reinterpret_cast<const uint2*>(p));
+  const float2 a = __half22float2(*reinterpret_cast<const __half2*>(&v.x));
+  const float2 b = __half22float2(*reinterpret_cast<const __half2*>(&v.y));
+  return {a.x, a.y, b.x, b.y};
+}
+__device__ inline float4 LoadFn(const __nv_bfloat16* p) {
+  return Widened(__ldg(reinterpret_cast<const uint2*>(p)));
 }
 
 __device__ inline float4 Times(float a, float4 v) {
@@ -58,11 +66,6 @@ __device__ inline float4 Fma(float a, float4 v, float4 sum) {
 __device__ inline float SumOfSquares(float4 v, float sum) {
   return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
 }
-__device__ inline float4 Rounded(float4 v, bool round) {
-  if (!round) return v;
-  return {RoundToBF16(v.x), RoundToBF16(v.y), RoundToBF16(v.z),
-          RoundToBF16(v.w)};
-}
 __device__ inline float Part(float4 v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
@@ -74,10 +77,13 @@ struct Coefficients {
   float4 pre;
 };
 
-// h[k] = post[k] * y + sum_j comb[j][k] * h[j], as hc_expand has it.
-__device__ inline void Expand(const Coefficients& c, float4 y, bool round,
+// h[k] = post[k] * y + sum_j comb[j][k] * h[j], as hc_expand has it, of streams
+// with values of type T.
+template <typename T>
+__device__ inline void Expand(const Coefficients& c, float4 y,
                               float4 (&h)[kStreams]) {
   float4 old[kStreams];
+  y = RoundedFor<T>(y);
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) old[j] = h[j];
 #pragma unroll
@@ -87,16 +93,16 @@ __device__ inline void Expand(const Coefficients& c, float4 y, bool round,
     for (int j = 0; j < kStreams; ++j) {
       sum = Fma(Part(c.comb[j], k), old[j], sum);
     }
-    h[k] = Rounded(sum, round);
+    h[k] = RoundedFor<T>(sum);
   }
 }
 
-__device__ inline float4 Collapse(float4 pre, bool round,
-                                  const float4 (&h)[kStreams]) {
+template <typename T>
+__device__ inline float4 Collapse(float4 pre, const float4 (&h)[kStreams]) {
   float4 x = Times(pre.x, h[0]);
 #pragma unroll
   for (int s = 1; s < kStreams; ++s) x = Fma(Part(pre, s), h[s], x);
-  return Rounded(x, round);
+  return RoundedFor<T>(x);
 }
 
 // d += a * b: a 16 tokens x 8 channels, b 8 channels x 8 outputs, in tf32: the
@@ -158,14 +164,14 @@ __device__ inline float AddLanes(float x) {
 
 // A lane's channels of one token: expand (with kExpand), sums of squares,
 // collapse. `h` becomes the expanded streams.
-template <bool kExpand>
-__device__ inline float4 TokenSlab(const Coefficients& c, float4 y, bool round,
+template <typename T, bool kExpand>
+__device__ inline float4 TokenSlab(const Coefficients& c, float4 y,
                                    float4 (&h)[kStreams], float* h2,
                                    float* x2) {
-  if constexpr (kExpand) Expand(c, y, round, h);
+  if constexpr (kExpand) Expand<T>(c, y, h);
 #pragma unroll
   for (int s = 0; s < kStreams; ++s) *h2 = SumOfSquares(h[s], *h2);
-  const float4 x = Collapse(c.pre, round, h);
+  const float4 x = Collapse<T>(c.pre, h);
   *x2 = SumOfSquares(x, *x2);
   return x;
 }
@@ -268,11 +274,10 @@ __device__ inline void StoreOutput(const HcSplitArgs& a, size_t t,
   }
 }
 
-__device__ inline float4 Normalised(float4 weight, float4 x, float factor,
-                                    bool round) {
-  return Rounded({weight.x * x.x * factor, weight.y * x.y * factor,
-                  weight.z * x.z * factor, weight.w * x.w * factor},
-                 round);
+template <typename T>
+__device__ inline float4 Normalised(float4 weight, float4 x, float factor) {
+  return RoundedFor<T>({weight.x * x.x * factor, weight.y * x.y * factor,
+                        weight.z * x.z * factor, weight.w * x.w * factor});
 }
 
 // A slab's products in the lane's layout; `i` its first or second token.

@@ -47,26 +47,27 @@ __device__ void SliceProducts(const Matrix& fn, size_t first, size_t dim,
 }
 
 // The first kernel. Token blockIdx.y, slice blockIdx.x. `x` null: a mix alone.
+template <typename T>
 __global__ void __launch_bounds__(kThreads)
     SliceKernel(HcSplitArgs a, const float* pre, Partials partials) {
   __shared__ float shared[kWarp];
   const size_t t = blockIdx.y, streams = a.streams, dim = a.dim;
   const size_t c = blockIdx.x * kSlice + threadIdx.x;
-  float* const column = a.h + t * streams * dim + c;
+  T* const column = ValuesOf<T>(a.h) + t * streams * dim + c;
   float* const out = partials.At(t, blockIdx.x);
   float h[kMaxStreams] = {};
   float h2 = 0;
   if (c < dim) {
-    for (size_t s = 0; s < streams; ++s) h[s] = column[s * dim];
+    for (size_t s = 0; s < streams; ++s) h[s] = GetStream(column + s * dim);
     if (a.y != nullptr) {
-      ExpandChannel(a.last_post + t * streams,
-                    a.last_comb + t * streams * streams, a.y[t * dim + c],
-                    streams, a.round_bf16, h);
-      for (size_t s = 0; s < streams; ++s) column[s * dim] = h[s];
+      ExpandChannel<T>(a.last_post + t * streams,
+                       a.last_comb + t * streams * streams, a.y[t * dim + c],
+                       streams, h);
+      for (size_t s = 0; s < streams; ++s) SetStream(column + s * dim, h[s]);
     }
     for (size_t s = 0; s < streams; ++s) h2 = fmaf(h[s], h[s], h2);
     if (pre != nullptr) {
-      a.x[t * dim + c] = Collapsed(pre + t * streams, column, a);
+      a.x[t * dim + c] = Collapsed(pre + t * streams, column, streams, dim);
     }
   }
   for (size_t first = 0; first < a.fn.rows; first += kOutputs) {
@@ -138,6 +139,7 @@ __device__ void Coefficients(const HcSplitArgs& a, size_t t, float* m,
 // The second kernel: a block a token. `ready`: x holds the collapsed vector,
 // and its sum of squares is among the partials; otherwise it is made here, from
 // this site's own pre.
+template <typename T>
 __global__ void __launch_bounds__(kThreads)
     FinishKernel(HcSplitArgs a, bool ready, Partials partials) {
   __shared__ float shared[kWarp];
@@ -151,13 +153,16 @@ __global__ void __launch_bounds__(kThreads)
   float* const x = a.x + t * dim;
   float sum = 0;
   for (size_t c = threadIdx.x; c < dim; c += kThreads) {
-    if (!ready) x[c] = Collapsed(a.pre + t * n, a.h + t * n * dim + c, a);
+    if (!ready) {
+      x[c] =
+          Collapsed(a.pre + t * n, ValuesOf<T>(a.h) + t * n * dim + c, n, dim);
+    }
     sum += x[c] * x[c];
   }
   sum = BlockSum<kThreads>(sum, shared);
   const float factor = 1.0f / sqrtf(sum / static_cast<float>(dim) + a.norm_eps);
   for (size_t c = threadIdx.x; c < dim; c += kThreads) {
-    x[c] = MaybeRound(a.norm_weight[c] * x[c] * factor, a.round_bf16);
+    x[c] = RoundedFor<T>(a.norm_weight[c] * x[c] * factor);
   }
 }
 
@@ -183,7 +188,10 @@ Partials RunSlices(const HcSplitArgs& args, const float* pre) {
   if (partials.sums == nullptr) return partials;
   const dim3 grid(static_cast<unsigned>(partials.slices),
                   static_cast<unsigned>(args.tokens));
-  SliceKernel<<<grid, kThreads, 0, Current().stream>>>(args, pre, partials);
+  WithStreamType(args.h.format, [&](auto value) {
+    SliceKernel<decltype(value)>
+        <<<grid, kThreads, 0, Current().stream>>>(args, pre, partials);
+  });
   NoteLaunch("hc_split: slices");
   return partials;
 }
@@ -194,13 +202,16 @@ void HcSplitGeneric(const HcSplitArgs& args) {
   const bool ready = args.collapse_pre != nullptr;
   const Partials partials = RunSlices(args, args.collapse_pre);
   if (partials.sums == nullptr) return;
-  FinishKernel<<<static_cast<unsigned>(args.tokens), kThreads, 0,
-                 Current().stream>>>(args, ready, partials);
+  WithStreamType(args.h.format, [&](auto value) {
+    FinishKernel<decltype(value)>
+        <<<static_cast<unsigned>(args.tokens), kThreads, 0, Current().stream>>>(
+            args, ready, partials);
+  });
   NoteLaunch("hc_split: coefficients");
 }
 
 void HcHeadGeneric(const HcHeadArgs& args) {
-  const HcSplitArgs mix{.h = const_cast<float*>(args.h),
+  const HcSplitArgs mix{.h = {const_cast<void*>(args.h.data), args.h.format},
                         .fn = args.fn,
                         .tokens = args.tokens,
                         .streams = args.streams,

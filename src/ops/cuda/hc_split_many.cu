@@ -96,7 +96,7 @@ __device__ float4 LoadStream(const float* p) {
 }
 
 // The streams of a lane's two tokens: where they are, and what was read there.
-struct Streams {
+struct LaneStreams {
   const float* at[2];  // channel of stream 0
   float4 h[2][kStreams];
 
@@ -107,7 +107,7 @@ struct Streams {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const size_t t = min(first_token + place.token + 8 * i, place.end - 1);
-      at[i] = a.h + t * kStreams * a.dim + c;
+      at[i] = ValuesOf<float>(a.h) + t * kStreams * a.dim + c;
     }
   }
   __device__ void NextStep() {
@@ -243,17 +243,16 @@ struct Totals {
 };
 
 // A lane's two tokens through a step.
-template <bool kRound>
 __device__ void Step(const Place& place, unsigned step, const float* fn,
-                     Streams& streams, Totals& totals, Shared& shared) {
+                     LaneStreams& streams, Totals& totals, Shared& shared) {
   SlabSums slab;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const unsigned token = place.token + 8 * i;
     Coefficients coefficients;
     coefficients.pre = shared.pre[token];
-    const float4 x = TokenSlab<false>(coefficients, float4{}, kRound,
-                                      streams.h[i], &slab.h2[i], &slab.x2[i]);
+    const float4 x = TokenSlab<float, false>(
+        coefficients, float4{}, streams.h[i], &slab.h2[i], &slab.x2[i]);
     StoreShared(shared.x + token * (place.channels + kPad) + step * kStep +
                     place.channel,
                 x);
@@ -318,7 +317,6 @@ __device__ void ReadSums(const HcSplitArgs& a, const Place& place,
 }
 
 // The first warp makes comb while the others write x.
-template <bool kRound>
 __device__ void Finish(const HcSplitArgs& a, const Place& place,
                        size_t first_token, Shared& shared) {
   const unsigned lane = threadIdx.x % kWarp;
@@ -361,14 +359,13 @@ __device__ void Finish(const HcSplitArgs& a, const Place& place,
       if (c >= place.channels) continue;
       __stcs(
           reinterpret_cast<float4*>(to + c),
-          Normalised(weight[i], Load(from + c), shared.factor[token], kRound));
+          Normalised<float>(weight[i], Load(from + c), shared.factor[token]));
     }
   }
 }
 
 #endif
 
-template <bool kRound>
 __global__ void __launch_bounds__(kThreads, 1)
     TileKernel(HcSplitArgs a, const float* fn) {
 #if __CUDA_ARCH__ >= 900
@@ -382,7 +379,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       CeilDiv(place.end - place.begin, kTile) * place.steps;
   WaitForEarlier();
   if (threadIdx.x == 0) stages.Begin(all_steps);
-  Streams streams;
+  LaneStreams streams;
   streams.MoveTo(a, place, place.begin);
   streams.Load(a.dim);
   LoadTilePre(a, place, place.begin, shared);
@@ -395,7 +392,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       const float* const weights = shared.fn[step % 2][place.slab] +
                                    place.lane.row * kSlab +
                                    4 * place.lane.column;
-      Step<kRound>(place, i, weights, streams, totals, shared);
+      Step(place, i, weights, streams, totals, shared);
       i + 1 == place.steps ? streams.MoveTo(a, place, first + kTile)
                            : streams.NextStep();
       streams.Load(a.dim);
@@ -409,7 +406,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     cluster.barrier_arrive();
     LoadTilePre(a, place, first + kTile, shared);
     __syncthreads();
-    Finish<kRound>(a, place, first, shared);
+    Finish(a, place, first, shared);
     __syncthreads();
   }
   cluster.barrier_wait();
@@ -449,9 +446,9 @@ bool TakesMany(const HcSplitArgs& a) {
 void HcSplitMany(const HcSplitArgs& args) {
   const float* const fn = PackFn(args.fn);
   if (fn == nullptr) return;
-  const auto kernel = args.round_bf16 ? TileKernel<true> : TileKernel<false>;
   const size_t shared = SharedBytes(args.dim);
-  Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+  Note(cudaFuncSetAttribute(TileKernel,
+                            cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(shared)),
        "hc_split: tiles");
   cudaLaunchAttribute attributes[2] = {};
@@ -470,11 +467,11 @@ void HcSplitMany(const HcSplitArgs& args) {
   // As many clusters as run at a time: fewer than the multiprocessors suggest,
   // since a cluster lies within one of the device's larger units.
   int places = 1;
-  Note(cudaOccupancyMaxActiveClusters(&places, kernel, &config),
+  Note(cudaOccupancyMaxActiveClusters(&places, TileKernel, &config),
        "hc_split: tiles");
   config.gridDim.x *= std::min(Blocks(args.tokens, kTile),
                                static_cast<unsigned>(std::max(places, 1)));
-  Note(cudaLaunchKernelEx(&config, kernel, args, fn), "hc_split: tiles");
+  Note(cudaLaunchKernelEx(&config, TileKernel, args, fn), "hc_split: tiles");
 }
 
 }  // namespace ecphory::cuda

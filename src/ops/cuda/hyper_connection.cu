@@ -14,60 +14,111 @@ namespace {
 constexpr unsigned kThreads = 256;
 
 // A thread a channel.
+template <typename T>
 __global__ void __launch_bounds__(kThreads) ExpandKernel(HcExpandArgs a) {
   LetNextStart();
   WaitForEarlier();
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= a.tokens * a.dim) return;
   const size_t t = i / a.dim, c = i % a.dim, streams = a.streams;
-  float* const column = a.h + t * streams * a.dim + c;
+  T* const column = ValuesOf<T>(a.h) + t * streams * a.dim + c;
   float h[kMaxStreams];
-  for (size_t s = 0; s < streams; ++s) h[s] = column[s * a.dim];
-  ExpandChannel(a.post + t * streams, a.comb + t * streams * streams, a.y[i],
-                streams, a.round_bf16, h);
-  for (size_t s = 0; s < streams; ++s) column[s * a.dim] = h[s];
+  for (size_t s = 0; s < streams; ++s) h[s] = GetStream(column + s * a.dim);
+  ExpandChannel<T>(a.post + t * streams, a.comb + t * streams * streams, a.y[i],
+                   streams, h);
+  for (size_t s = 0; s < streams; ++s) SetStream(column + s * a.dim, h[s]);
 }
 
-// H = 4, D a multiple of 4: a thread four channels, a token ceil(D / 1024)
-// blocks.
-__global__ void __launch_bounds__(kThreads) ExpandFourKernel(HcExpandArgs a) {
-  const unsigned parts = CeilDiv(a.dim, 4 * kThreads);
+// H = 4: a thread 16 bytes of each stream, which D is a multiple of; a token
+// as many blocks as that takes.
+constexpr unsigned kFourThreads = 128;
+template <typename T>
+constexpr unsigned kFourChannels = 16 / sizeof(T);
+
+template <typename T>
+__global__ void __launch_bounds__(kFourThreads)
+    ExpandFourKernel(HcExpandArgs a) {
+  using namespace four;
+  constexpr unsigned kChannels = kFourChannels<T>, kQuads = kChannels / 4;
+  const unsigned parts = CeilDiv(a.dim, kChannels * kFourThreads);
   const size_t t = blockIdx.x / parts;
-  const size_t c = 4 * (blockIdx.x % parts * kThreads + threadIdx.x);
+  const size_t c =
+      kChannels * (blockIdx.x % parts * kFourThreads + threadIdx.x);
   LetNextStart();
   WaitForEarlier();
   if (c >= a.dim) return;
-  float* const column = a.h + t * four::kStreams * a.dim + c;
-  float4 h[four::kStreams];
+  T* const column = ValuesOf<T>(a.h) + t * kStreams * a.dim + c;
+  struct alignas(16) Piece {
+    T values[kChannels];
+  } pieces[kStreams];
 #pragma unroll
-  for (int s = 0; s < four::kStreams; ++s)
-    h[s] = four::Load(column + s * a.dim);
-  const float4 y = four::Load(a.y + t * a.dim + c);
-  four::Coefficients coefficients;
-#pragma unroll
-  for (int j = 0; j < four::kStreams; ++j) {
-    coefficients.comb[j] =
-        four::Load(a.comb + (t * four::kStreams + j) * four::kStreams);
+  for (int s = 0; s < kStreams; ++s) {
+    *reinterpret_cast<uint4*>(&pieces[s]) =
+        *reinterpret_cast<const uint4*>(column + s * a.dim);
   }
-  coefficients.post = four::Load(a.post + t * four::kStreams);
-  four::Expand(coefficients, y, a.round_bf16, h);
+  float4 y[kQuads];
 #pragma unroll
-  for (int s = 0; s < four::kStreams; ++s)
-    four::Store(column + s * a.dim, h[s]);
+  for (unsigned i = 0; i < kQuads; ++i)
+    y[i] = Load(a.y + t * a.dim + c + 4 * i);
+  Coefficients coefficients;
+#pragma unroll
+  for (int j = 0; j < kStreams; ++j) {
+    coefficients.comb[j] = Load(a.comb + (t * kStreams + j) * kStreams);
+  }
+  coefficients.post = Load(a.post + t * kStreams);
+#pragma unroll
+  for (unsigned i = 0; i < kQuads; ++i) {
+    float4 h[kStreams];
+#pragma unroll
+    for (int s = 0; s < kStreams; ++s) h[s] = Load(pieces[s].values + 4 * i);
+    Expand<T>(coefficients, y[i], h);
+#pragma unroll
+    for (int s = 0; s < kStreams; ++s) Store(pieces[s].values + 4 * i, h[s]);
+  }
+#pragma unroll
+  for (int s = 0; s < kStreams; ++s) {
+    *reinterpret_cast<uint4*>(column + s * a.dim) =
+        *reinterpret_cast<const uint4*>(&pieces[s]);
+  }
 }
 
+template <typename T>
 __global__ void __launch_bounds__(kThreads) CollapseKernel(HcCollapseArgs a) {
   LetNextStart();
   WaitForEarlier();
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   if (i >= a.tokens * a.dim) return;
   const size_t t = i / a.dim, c = i % a.dim;
-  a.x[i] = Collapsed(a.pre + t * a.streams, a.h + t * a.streams * a.dim + c, a);
+  a.x[i] =
+      Collapsed(a.pre + t * a.streams,
+                ValuesOf<T>(a.h) + t * a.streams * a.dim + c, a.streams, a.dim);
 }
 
 bool TakesFour(const HcExpandArgs& a) {
-  return a.streams == four::kStreams && a.dim % 4 == 0 && Aligned(a.y) &&
-         Aligned(a.post) && Aligned(a.comb) && Aligned(a.h);
+  return a.streams == four::kStreams &&
+         a.dim * StreamBytes(a.h.format) % 16 == 0 && Aligned(a.y) &&
+         Aligned(a.post) && Aligned(a.comb) && Aligned(a.h.data);
+}
+
+bool TakesFour(const HcSplitArgs& a) {
+  const WeightFormat fn = a.fn.format;
+  return a.streams == four::kStreams && a.dim % four::kSlab == 0 &&
+         a.dim <= four::kMaxFewDim &&
+         (fn == WeightFormat::kF32 || fn == WeightFormat::kF16 ||
+          fn == WeightFormat::kBF16) &&
+         Aligned(a.y) && Aligned(a.last_post) && Aligned(a.last_comb) &&
+         Aligned(a.h.data) && Aligned(a.fn.data) && Aligned(a.collapse_pre) &&
+         Aligned(a.norm_weight) && Aligned(a.x);
+}
+
+void SplitFew(const HcSplitArgs& a) {
+  a.h.is_bf16() ? HcSplitFewBf16(a) : HcSplitFew(a);
+}
+bool TakesManyOf(const HcSplitArgs& a) {
+  return a.h.is_bf16() ? TakesManyBf16(a) : TakesMany(a);
+}
+void SplitMany(const HcSplitArgs& a) {
+  a.h.is_bf16() ? HcSplitManyBf16(a) : HcSplitMany(a);
 }
 
 }  // namespace
@@ -75,7 +126,7 @@ bool TakesFour(const HcExpandArgs& a) {
 void HcSplit(const HcSplitArgs& args, ThreadPool& pool) {
   if (args.tokens == 0) return;
   if (!TakesFour(args)) return HcSplitGeneric(args);
-  if (!TakesMany(args)) return HcSplitFew(args);
+  if (!TakesManyOf(args)) return SplitFew(args);
   HcSplitArgs rest = args;
   if (args.y != nullptr) {
     // Together they were slower than one after another.
@@ -85,12 +136,11 @@ void HcSplit(const HcSplitArgs& args, ThreadPool& pool) {
               .tokens = args.tokens,
               .streams = args.streams,
               .dim = args.dim,
-              .round_bf16 = args.round_bf16,
               .h = args.h},
              pool);
     rest.y = nullptr;
   }
-  HcSplitMany(rest);
+  SplitMany(rest);
 }
 
 void HcHead(const HcHeadArgs& args, ThreadPool&) {
@@ -100,21 +150,31 @@ void HcHead(const HcHeadArgs& args, ThreadPool&) {
 void HcCollapse(const HcCollapseArgs& args, ThreadPool&) {
   const size_t items = args.tokens * args.dim;
   if (items == 0) return;
-  LaunchOverlapped(CollapseKernel, dim3(Blocks(items, kThreads)), kThreads, 0,
-                   "hc_collapse", args);
+  WithStreamType(args.h.format, [&](auto value) {
+    LaunchOverlapped(CollapseKernel<decltype(value)>,
+                     dim3(Blocks(items, kThreads)), kThreads, 0, "hc_collapse",
+                     args);
+  });
 }
 
 void HcExpand(const HcExpandArgs& args, ThreadPool&) {
   const size_t items = args.tokens * args.dim;
   if (items == 0) return;
   if (TakesFour(args)) {
-    const size_t blocks = args.tokens * Blocks(args.dim, 4 * kThreads);
-    LaunchOverlapped(ExpandFourKernel, dim3(static_cast<unsigned>(blocks)),
-                     kThreads, 0, "hc_expand", args);
+    WithStreamType(args.h.format, [&](auto value) {
+      using T = decltype(value);
+      const size_t blocks =
+          args.tokens * Blocks(args.dim, kFourChannels<T> * kFourThreads);
+      LaunchOverlapped(ExpandFourKernel<T>, dim3(static_cast<unsigned>(blocks)),
+                       kFourThreads, 0, "hc_expand", args);
+    });
     return;
   }
-  LaunchOverlapped(ExpandKernel, dim3(Blocks(items, kThreads)), kThreads, 0,
-                   "hc_expand", args);
+  WithStreamType(args.h.format, [&](auto value) {
+    LaunchOverlapped(ExpandKernel<decltype(value)>,
+                     dim3(Blocks(items, kThreads)), kThreads, 0, "hc_expand",
+                     args);
+  });
 }
 
 }  // namespace ecphory::cuda

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "ops/ref/math.h"
 #include "ops/ref/ref_ops.h"
+#include "ops/ref/streams.h"
 
 namespace ecphory::ref {
 
@@ -29,19 +31,23 @@ double Gate(const EngramGateArgs& args, size_t s, const float* h,
 }  // namespace
 
 void EngramGate(const EngramGateArgs& args, ThreadPool&) {
+  const size_t dim = args.dim, width = (args.streams + 1) * dim;
   for (size_t t = 0; t < args.tokens; ++t) {
-    const float* keys = args.kv + t * (args.streams + 1) * args.dim;
-    const float* value = keys + args.streams * args.dim;
+    std::vector<float> keys(args.kv + t * width, args.kv + (t + 1) * width);
+    for (float& v : keys) v = Rounded(v, args.h.format);
+    const float* value = keys.data() + args.streams * dim;
     const bool shut = args.shut != nullptr && args.shut[t] != 0;
     for (size_t s = 0; s < args.streams; ++s) {
-      float* h = args.h + (t * args.streams + s) * args.dim;
-      const double gate = shut ? 0 : Gate(args, s, h, keys + s * args.dim);
+      const size_t first = (t * args.streams + s) * dim;
+      const std::vector<float> h = StreamValues(args.h, first, dim);
+      const double gate =
+          shut ? 0 : Gate(args, s, h.data(), keys.data() + s * dim);
       if (args.gate != nullptr) {
         args.gate[t * args.streams + s] = static_cast<float>(gate);
       }
       if (shut) continue;
-      for (size_t i = 0; i < args.dim; ++i) {
-        h[i] = static_cast<float>(h[i] + gate * value[i]);
+      for (size_t i = 0; i < dim; ++i) {
+        SetStream(args.h, first + i, h[i] + gate * value[i]);
       }
     }
   }

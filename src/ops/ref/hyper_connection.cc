@@ -6,21 +6,17 @@
 
 #include "ops/ref/math.h"
 #include "ops/ref/ref_ops.h"
-#include "tensor/float_codec.h"
+#include "ops/ref/streams.h"
 
 namespace ecphory::ref {
 
 namespace {
 
-// To fp32, and on to bf16 in that mode.
-float Rounded(double value, bool round_bf16) {
-  const float rounded = static_cast<float>(value);
-  return round_bf16 ? RoundToBF16(rounded) : rounded;
-}
-
 // m[t] = fn * (h[t] * rsqrt(mean(h[t]^2) + eps)), h[t] of length fn.cols.
-std::vector<double> Project(const Matrix& fn, const float* h, size_t tokens,
-                            double eps) {
+std::vector<double> Project(const Matrix& fn, ConstStreams streams,
+                            size_t tokens, double eps) {
+  const std::vector<float> values = StreamValues(streams, 0, tokens * fn.cols);
+  const float* const h = values.data();
   std::vector<double> m(tokens * fn.rows);
   std::vector<double> scale(tokens);
   for (size_t t = 0; t < tokens; ++t) {
@@ -116,7 +112,6 @@ void HcSplit(const HcSplitArgs& args, ThreadPool& pool) {
               .tokens = args.tokens,
               .streams = args.streams,
               .dim = args.dim,
-              .round_bf16 = args.round_bf16,
               .h = args.h},
              pool);
   }
@@ -127,7 +122,6 @@ void HcSplit(const HcSplitArgs& args, ThreadPool& pool) {
                 .tokens = args.tokens,
                 .streams = args.streams,
                 .dim = args.dim,
-                .round_bf16 = args.round_bf16,
                 .x = args.x},
                pool);
   };
@@ -141,7 +135,7 @@ void HcSplit(const HcSplitArgs& args, ThreadPool& pool) {
            .dim = args.dim,
            .eps = args.norm_eps},
           pool);
-  if (args.round_bf16) {
+  if (args.h.is_bf16()) {
     RoundBf16({.x = args.x, .count = args.tokens * args.dim}, pool);
   }
 }
@@ -158,13 +152,14 @@ void HcHead(const HcHeadArgs& args, ThreadPool&) {
 void HcCollapse(const HcCollapseArgs& args, ThreadPool&) {
   for (size_t t = 0; t < args.tokens; ++t) {
     const float* pre = args.pre + t * args.streams;
-    const float* h = args.h + t * args.streams * args.dim;
+    const size_t first = t * args.streams * args.dim;
     for (size_t i = 0; i < args.dim; ++i) {
       double sum = 0;
       for (size_t s = 0; s < args.streams; ++s) {
-        sum += static_cast<double>(pre[s]) * h[s * args.dim + i];
+        sum += static_cast<double>(pre[s]) *
+               GetStream(args.h, first + s * args.dim + i);
       }
-      args.x[t * args.dim + i] = Rounded(sum, args.round_bf16);
+      args.x[t * args.dim + i] = Rounded(sum, args.h.format);
     }
   }
 }
@@ -175,16 +170,18 @@ void HcExpand(const HcExpandArgs& args, ThreadPool&) {
   for (size_t t = 0; t < args.tokens; ++t) {
     const float* post = args.post + t * streams;
     const float* comb = args.comb + t * streams * streams;
-    float* h = args.h + t * streams * args.dim;
+    const size_t first = t * streams * args.dim;
     for (size_t i = 0; i < args.dim; ++i) {
-      const double y = args.y[t * args.dim + i];
-      for (size_t j = 0; j < streams; ++j) old[j] = h[j * args.dim + i];
+      const double y = Rounded(args.y[t * args.dim + i], args.h.format);
+      for (size_t j = 0; j < streams; ++j) {
+        old[j] = GetStream(args.h, first + j * args.dim + i);
+      }
       for (size_t k = 0; k < streams; ++k) {
         double sum = post[k] * y;
         for (size_t j = 0; j < streams; ++j) {
           sum += comb[j * streams + k] * old[j];
         }
-        h[k * args.dim + i] = Rounded(sum, args.round_bf16);
+        SetStream(args.h, first + k * args.dim + i, sum);
       }
     }
   }
