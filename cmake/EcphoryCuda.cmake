@@ -21,7 +21,7 @@ if(ECPHORY_CUDA)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     # Machine code for Hopper, and code that the driver translates for whatever
     # else there is from Ampere on.
-    set(CMAKE_CUDA_ARCHITECTURES 90-real 80-virtual)
+    set(CMAKE_CUDA_ARCHITECTURES 90a-real 80-virtual)
   endif()
   enable_language(CUDA)
   set(CMAKE_CUDA_VISIBILITY_PRESET hidden)

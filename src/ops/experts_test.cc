@@ -172,6 +172,27 @@ TEST_P(ExpertsTest, SlotsByTheHundred) {
   }
 }
 
+// Matrices of several tiles, and one expert with scales far apart.
+TEST_P(ExpertsTest, ManyTilesAndEveryScale) {
+  constexpr size_t kDim = 288, kInner = 320;
+  Random random(37);
+  for (const WeightFormat format :
+       {WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32}) {
+    ExpertsCase c(format, kDim, kInner, 270, 3, 2, random);
+    Check(c, 2);
+    for (const size_t changed : {3, 5}) {
+      PackedMatrix& w = c.packed[changed];
+      for (uint8_t& scale : w.scales) {
+        scale = static_cast<uint8_t>(97 + random.Below(30));
+      }
+      for (size_t r = 0; r < w.view.rows; ++r) {
+        DequantizeRow(w.view, r, w.values.data() + r * w.view.cols);
+      }
+      Check(c, 2);
+    }
+  }
+}
+
 TEST_P(ExpertsTest, OddShapesOfPlainFormats) {
   Random random(28);
   for (const WeightFormat format :

@@ -96,6 +96,64 @@ TEST_P(MatmulShapes, EveryFormatAndManyTokens) {
   }
 }
 
+// Several tiles of rows and of tokens, of either kind of input.
+TEST_P(MatmulShapes, ManyTiles) {
+  constexpr size_t kOut = 530, kIn = 352, kTokens = 270;
+  for (const WeightFormat format :
+       {WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ8_0,
+        WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
+        WeightFormat::kFp4Row32}) {
+    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random_);
+    GuardedArray<float> x = random_.Array(kTokens * kIn);
+    for (float& value : x) value = RoundToBF16(value);
+    const auto expected = ExpectedProduct(w, x.data(), kTokens, kIn);
+    for (const auto input : {MatmulInput::kF32, MatmulInput::kBF16}) {
+      GuardedArray<float> y(kTokens * kOut);
+      ops().matmul({.weight = w.view,
+                    .x = x.data(),
+                    .y = y.data(),
+                    .tokens = kTokens,
+                    .input = input},
+                   Pool(2));
+      EXPECT_TRUE(AllClose(expected, y.data(), SumBound(kIn)))
+          << WeightFormatName(format);
+    }
+  }
+}
+
+// Scales as far apart, or as large or small, as a format has them.
+TEST_P(MatmulShapes, EveryScale) {
+  constexpr size_t kOut = 40, kIn = 256;
+  const struct {
+    int least, most;
+    float x;
+  } cases[] = {{97, 157, 1}, {1, 8, 0x1p60f}, {228, 232, 0x1p-60f}};
+  for (const WeightFormat format :
+       {WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32}) {
+    for (const auto& c : cases) {
+      PackedMatrix w = RandomMatrix(format, kOut, kIn, random_);
+      for (uint8_t& scale : w.scales) {
+        scale =
+            static_cast<uint8_t>(c.least + random_.Below(c.most - c.least + 1));
+      }
+      for (size_t r = 0; r < kOut; ++r) {
+        DequantizeRow(w.view, r, w.values.data() + r * kIn);
+      }
+      for (const size_t tokens : {3, 40, 130}) {
+        const GuardedArray<float> x = random_.Array(tokens * kIn, c.x);
+        GuardedArray<float> y(tokens * kOut);
+        ops().matmul(
+            {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
+            Pool(2));
+        EXPECT_TRUE(AllClose(ExpectedProduct(w, x.data(), tokens, kIn),
+                             y.data(), SumBound(kIn)))
+            << WeightFormatName(format) << ", scales from 2^" << c.least - 127
+            << " x " << tokens;
+      }
+    }
+  }
+}
+
 TEST_P(MatmulShapes, ViewsKeepTheirTilePhase) {
   for (const WeightFormat format : kWeightFormats) {
     for (const size_t first_row : {1, 2, 3, 20, 31, 32, 45}) {

@@ -7,6 +7,7 @@
 #include "ops/cuda/experts_alike.cuh"
 #include "ops/cuda/experts_few.cuh"
 #include "ops/cuda/experts_some.cuh"
+#include "ops/cuda/experts_wide.cuh"
 
 namespace ecphory::cuda {
 
@@ -46,14 +47,23 @@ bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
   struct Begin;
   struct Slots;
   struct Refused;
+  struct TilesBegin;
+  struct Inexact;
   const size_t slots = args.tokens * args.topk;
   groups = {};
   if (!AreGrouped(args)) return true;
-  groups = {Scratch<Begin, int32_t>(args.n_experts + 1),
-            Scratch<Slots, int32_t>(slots), Scratch<Refused, int32_t>(2),
-            FitsSharedMemory(kTileExpertsMemory + 1024)};
+  groups = {.begin = Scratch<Begin, int32_t>(args.n_experts + 1),
+            .slots = Scratch<Slots, int32_t>(slots),
+            .refused = Scratch<Refused, int32_t>(2),
+            .tiles = FitsSharedMemory(kTileExpertsMemory + 1024),
+            .wide = slots > kTensOfExpert * args.n_experts &&
+                    HasWideExperts(args.n_experts),
+            .tile_slots = WideTileSlots(slots, args.n_experts),
+            .tiles_begin = Scratch<TilesBegin, int32_t>(args.n_experts + 1),
+            .inexact = Scratch<Inexact, int32_t>(2 * args.n_experts)};
   if (groups.begin == nullptr || groups.slots == nullptr ||
-      groups.refused == nullptr) {
+      groups.refused == nullptr || groups.tiles_begin == nullptr ||
+      groups.inexact == nullptr) {
     return false;
   }
   const size_t memory = GroupMemory(args.n_experts);
@@ -61,6 +71,33 @@ bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
   LaunchOverlapped(GroupKernel, dim3(1), kGroupThreads, memory,
                    "experts: group", args, groups);
   return true;
+}
+
+// One step of a call with groups, `one` of whose experts the host may look at,
+// or null: then each way of multiplying finds for itself that it has nothing to
+// do.
+template <bool kHidden>
+void GroupedStep(ExpertsTiles step, const float* in, const Expert* one) {
+  const ExpertsArgs& a = step.args;
+  const bool wide = step.groups.wide &&
+                    (one == nullptr ||
+                     IsWideFormat(kHidden ? one->w1.format : one->w2.format));
+  if (step.groups.tiles && (!wide || one == nullptr)) {
+    LaunchGrouped<kHidden>(step, in);
+  }
+  if (step.groups.tiles && wide) {
+    const size_t rows = kHidden ? a.tokens : a.tokens * a.topk;
+    if (!PlanTiles(step, rows, kHidden ? a.dim : a.inner,
+                   a.input == MatmulInput::kBF16 ? 1 : 2)) {
+      return;  // noted
+    }
+    LaunchOverlapped(SplitInputsKernel<kHidden>,
+                     dim3(static_cast<unsigned>(rows)), kSplitThreads, 0,
+                     "experts: split", step, in);
+    LaunchWideExperts<kHidden>(step, one);
+  }
+  LaunchExperts<kHidden>(
+      {.args = step.args, .groups = step.groups, .in = in, .out = step.out});
 }
 
 }  // namespace
@@ -80,7 +117,7 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   if (args.tokens > few && !FitsStreamMemory(GroupMemory(args.n_experts))) {
     // Too many experts to count: as many tokens at a time as need no groups.
     for (size_t t = 0; t < args.tokens; t += few) {
-      ExpertsArgs some = args;
+      ExpertsArgs some = given;
       some.tokens = std::min(few, args.tokens - t);
       some.x += t * args.dim, some.y += t * args.dim;
       some.ids += t * args.topk, some.weights += t * args.topk;
@@ -97,22 +134,17 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   if (hidden == nullptr || out == nullptr || !GroupSlots(args, groups)) {
     return;  // noted
   }
-  const bool seen = given.device_experts != nullptr;
-  if (seen && !AreGrouped(args) && RunAlike(args, given, hidden, out)) {
-    LaunchSum(args, out);
-    return;
+  const Expert* const one =
+      given.device_experts != nullptr ? given.experts : nullptr;
+  if (groups.begin != nullptr) {
+    GroupedStep<true>({.args = args, .groups = groups, .out = hidden}, args.x,
+                      one);
+    GroupedStep<false>({.args = args, .groups = groups, .out = out}, hidden,
+                       one);
+  } else if (one == nullptr || !RunAlike(args, given, hidden, out)) {
+    LaunchExperts<true>({.args = args, .in = args.x, .out = hidden});
+    LaunchExperts<false>({.args = args, .in = hidden, .out = out});
   }
-  if (groups.tiles) {
-    LaunchGrouped<true>({.args = args, .groups = groups, .out = hidden},
-                        args.x);
-  }
-  LaunchExperts<true>(
-      {.args = args, .groups = groups, .in = args.x, .out = hidden});
-  if (groups.tiles) {
-    LaunchGrouped<false>({.args = args, .groups = groups, .out = out}, hidden);
-  }
-  LaunchExperts<false>(
-      {.args = args, .groups = groups, .in = hidden, .out = out});
   LaunchSum(args, out);
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ops/cuda/experts_group.cuh"
-#include "ops/cuda/math.cuh"
+#include "ops/cuda/experts_swiglu.cuh"
 #include "ops/cuda/matmul_stream.cuh"
 #include "ops/moe.h"
 
@@ -40,22 +40,6 @@ struct ExpertsShape {
     return kWarps / Sharers(cols) * kRowsOfWarp;
   }
 };
-
-__device__ inline float MaybeRound(float x, bool round) {
-  return round ? RoundToBF16(x) : x;
-}
-
-__device__ inline float Swiglu(const ExpertsArgs& a, float gate, float up,
-                               float weight) {
-  gate = MaybeRound(gate, a.round_bf16);
-  up = MaybeRound(up, a.round_bf16);
-  if (a.swiglu_limit > 0) {
-    // Comparisons let a NaN through, which minima would hide.
-    if (gate > a.swiglu_limit) gate = a.swiglu_limit;
-    if (fabsf(up) > a.swiglu_limit) up = copysignf(a.swiglu_limit, up);
-  }
-  return MaybeRound(gate * Sigmoid(gate) * up * weight, a.round_bf16);
-}
 
 // A block's work: the slots of one expert and some rows of its matrices.
 template <bool kHidden>
@@ -294,7 +278,7 @@ __global__ void __launch_bounds__(ExpertsShape<kHidden>::kThreads,
     if (!grouped) {
       count = SlotsLike(a.ids, static_cast<int>(a.tokens * a.topk),
                         static_cast<int>(i), list);
-    } else if (!groups.tiles || !TilesTake<kHidden>(a, e)) {
+    } else if (LeftByTiles<kHidden>(a, groups, static_cast<int>(i))) {
       slots = groups.slots + groups.begin[i];
       count = groups.begin[i + 1] - groups.begin[i];
     }

@@ -2,56 +2,11 @@
 // numbers within one: a counting sort, the same every time.
 #pragma once
 
+#include "ops/cuda/experts_slots.cuh"
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
-#include "ops/cuda/weight_fragment.cuh"
-#include "ops/moe.h"
 
 namespace ecphory::cuda {
-
-// Slots of every expert: slots[begin[e] .. begin[e + 1]).
-struct Groups {
-  int32_t* begin;  // [n_experts + 1]
-  int32_t* slots;  // [tokens * topk]
-  // Whether there are experts that TilesTake() refuses, for either step.
-  int32_t* refused;  // [2]: hidden vectors, outputs
-  bool tiles;        // whether the device has the memory for tiles
-};
-
-template <WeightFormat kFormat>
-__device__ inline bool TileRows(const Matrix& m) {
-  using F = Fragment<kFormat>;
-  const uintptr_t bits =
-      reinterpret_cast<uintptr_t>(m.data) | m.cols / 32 * F::kBlockBytes;
-  return m.format == kFormat && m.cols % 32 == 0 && bits % F::kTileUnit == 0;
-}
-
-// Whether ops/cuda/experts_many.cuh can multiply by an expert's w1 and w3
-// (kHidden) or w2: matrices of the first expert's format whose rows can be
-// copied.
-template <bool kHidden>
-__device__ inline bool TilesTake(const ExpertsArgs& a, const Expert& e) {
-  const Matrix& first = kHidden ? e.w1 : e.w2;
-  const Matrix& last = kHidden ? e.w3 : e.w2;
-  const Expert& zero = a.experts[0];
-  const WeightFormat format = (kHidden ? zero.w1 : zero.w2).format;
-  if (reinterpret_cast<uintptr_t>(a.x) % 16 != 0) return false;
-  switch (format) {
-    case WeightFormat::kFp8Tile32:
-      return TileRows<WeightFormat::kFp8Tile32>(first) &&
-             TileRows<WeightFormat::kFp8Tile32>(last);
-    case WeightFormat::kFp4Row32:
-      return TileRows<WeightFormat::kFp4Row32>(first) &&
-             TileRows<WeightFormat::kFp4Row32>(last);
-    case WeightFormat::kMXFP4:
-      return TileRows<WeightFormat::kMXFP4>(first) &&
-             TileRows<WeightFormat::kMXFP4>(last);
-    case WeightFormat::kQ8_0:
-      return TileRows<WeightFormat::kQ8_0>(first) &&
-             TileRows<WeightFormat::kQ8_0>(last);
-    default: return false;
-  }
-}
 
 inline constexpr int kGroupThreads = 1024;
 inline constexpr int kGroupWarps = kGroupThreads / 32;
@@ -75,6 +30,27 @@ struct Peers {
   bool last;
 };
 
+// By one warp.
+__device__ inline void CountTiles(const Groups& groups, int experts) {
+  const int most = groups.tile_slots;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  int32_t before = 0;
+  for (int e0 = 0; e0 <= experts; e0 += 32) {
+    const int e = e0 + lane;
+    const int32_t tiles =
+        e < experts ? (groups.begin[e + 1] - groups.begin[e] + most - 1) / most
+                    : 0;
+    int32_t sum = tiles;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int32_t more = __shfl_up_sync(0xffffffffu, sum, step);
+      if (lane >= step) sum += more;
+    }
+    if (e <= experts) groups.tiles_begin[e] = before + sum - tiles;
+    before += __shfl_sync(0xffffffffu, sum, 31);
+  }
+}
+
 // One block. Every warp counts, and then places, a run of neighbouring slots.
 __global__ void __launch_bounds__(kGroupThreads)
     GroupKernel(const __grid_constant__ ExpertsArgs a, Groups groups) {
@@ -89,6 +65,7 @@ __global__ void __launch_bounds__(kGroupThreads)
   for (int e = threadIdx.x; e < experts; e += kGroupThreads) {
     refused[0] |= !groups.tiles || !TilesTake<true>(a, a.experts[e]);
     refused[1] |= !groups.tiles || !TilesTake<false>(a, a.experts[e]);
+    groups.inexact[2 * e] = groups.inexact[2 * e + 1] = 0;
   }
   const int first_step = __syncthreads_or(refused[0]);
   const int last_step = __syncthreads_or(refused[1]);
@@ -134,6 +111,7 @@ __global__ void __launch_bounds__(kGroupThreads)
   }
   if (threadIdx.x == kGroupThreads - 1) groups.begin[experts] = at;
   __syncthreads();
+  if (warp == kGroupWarps - 1) CountTiles(groups, experts);
   for (int s0 = first; s0 < end; s0 += 32) {
     const int expert = s0 + lane < end ? ids[s0 + lane] : -1;
     const bool valid = static_cast<unsigned>(expert) < unsigned(experts);

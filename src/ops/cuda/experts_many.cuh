@@ -2,17 +2,11 @@
 // (ops/cuda/tile_products.cuh): 64 slots of an expert at a time.
 #pragma once
 
-#include "ops/cuda/experts_few.cuh"
+#include "ops/cuda/experts_tiles.cuh"
 #include "ops/cuda/tile_products.cuh"
+#include "ops/cuda/wide_weights.cuh"
 
 namespace ecphory::cuda {
-
-struct ExpertsTiles {
-  ExpertsArgs args;
-  Groups groups;
-  SplitRows in;  // of tokens, or of slots
-  float* out;    // [slots, rows]
-};
 
 inline constexpr int kTileSlots = 64;
 template <bool kHidden>
@@ -100,6 +94,7 @@ __global__ void __launch_bounds__(kTileThreadCount, 2)
     return;
   }
   const Expert& e = step.args.experts[blockIdx.y];
+  if (groups.wide && IsWideFormat(kHidden ? e.w1.format : e.w2.format)) return;
   if (!TilesTake<kHidden>(step.args, e)) return;
   uint8_t* const memory = reinterpret_cast<uint8_t*>(tile_memory);
   switch (kHidden ? e.w1.format : e.w2.format) {
@@ -118,7 +113,8 @@ __global__ void __launch_bounds__(kTileThreadCount, 2)
   }
 }
 
-// The inputs' parts, as the format of the first expert has them.
+// The inputs' parts, as the format of the first expert has them, or the way
+// that takes it.
 template <bool kHidden>
 __global__ void __launch_bounds__(kSplitThreads)
     SplitInputsKernel(const __grid_constant__ ExpertsTiles step,
@@ -130,7 +126,16 @@ __global__ void __launch_bounds__(kSplitThreads)
   const float* const row = in + blockIdx.x * cols;
   const int n = static_cast<int>(cols);
   if (cols % 32 != 0 || reinterpret_cast<uintptr_t>(in) % 16 != 0) return;
-  switch (kHidden ? e.w1.format : e.w2.format) {
+  const WeightFormat format = kHidden ? e.w1.format : e.w2.format;
+  if (step.groups.wide && format == WeightFormat::kFp8Tile32) {
+    using F = WideFragment<WeightFormat::kFp8Tile32>;
+    return SplitRow<WeightFormat::kFp8Tile32, F>(row, n, blockIdx.x, step.in);
+  }
+  if (step.groups.wide && format == WeightFormat::kFp4Row32) {
+    using F = WideFragment<WeightFormat::kFp4Row32>;
+    return SplitRow<WeightFormat::kFp4Row32, F>(row, n, blockIdx.x, step.in);
+  }
+  switch (format) {
     case WeightFormat::kFp8Tile32:
     case WeightFormat::kQ8_0:
       return SplitRow<WeightFormat::kQ8_0>(row, n, blockIdx.x, step.in);

@@ -7,6 +7,7 @@
 #include "ops/cuda/matmul_mma.cuh"
 #include "ops/cuda/matmul_stream.cuh"
 #include "ops/cuda/matmul_tile.cuh"
+#include "ops/cuda/matmul_wide.cuh"
 
 namespace ecphory::cuda {
 
@@ -63,6 +64,11 @@ bool OnTensorCores(const TileArgs& a, bool bf16) {
     StreamArgs args{.count = 1};
     args.of[0] = ProductOf(a);
     RunStream<kFormat>(args, a.tokens);
+    return true;
+  }
+  if (a.tokens > kSharedDepthTokens && CanWide(a)) {
+    const int* const refused = RunWide(a, bf16);
+    if (refused != nullptr) RunTiles<kFormat, 16>(a, refused);
     return true;
   }
   if (!CanMma<kFormat>(a)) return false;

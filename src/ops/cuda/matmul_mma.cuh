@@ -182,10 +182,10 @@ void RunMma(const TileArgs& a, bool bf16) {
     args.y = Scratch<Sums>(args.shares * a.tokens * rows);
     if (args.y == nullptr) return;
   }
-  LaunchOverlapped(SplitRowsKernel<kFormat>,
-                   dim3(static_cast<unsigned>(a.tokens)), kSplitThreads, 0,
-                   "matmul: split", a.x, a.x_stride,
-                   static_cast<int>(a.weight.cols), args.x);
+  LaunchOverlapped(
+      SplitRowsKernel<kFormat>, dim3(static_cast<unsigned>(a.tokens)),
+      kSplitThreads, 0, "matmul: split", a.x, a.x_stride,
+      static_cast<int>(a.weight.cols), args.x, static_cast<int*>(nullptr));
   const unsigned tiles = Blocks(rows, kTileWeightRows);
   if (!shared_depth) {
     constexpr auto kKernel = ManyTokensKernel<kFormat>;

@@ -3,6 +3,7 @@
 // the number of tokens.
 #pragma once
 
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/cuda/weight.cuh"
 
@@ -59,8 +60,12 @@ __device__ inline void LoadTokens(const TileArgs& a, size_t token0, size_t k0,
 }
 
 template <WeightFormat kFormat, size_t kAlign>
-__global__ void __launch_bounds__(kTileThreads) TileKernel(TileArgs a) {
+__global__ void __launch_bounds__(kTileThreads)
+    TileKernel(TileArgs a, const int* only_if) {
   __shared__ TileMemory shared;
+  LetNextStart();
+  WaitForEarlier();
+  if (only_if != nullptr && *only_if == 0) return;
   const size_t row0 = blockIdx.x * kTileRows, token0 = blockIdx.y * kTileTokens;
   const size_t my_row = threadIdx.x % 16 * 8, my_token = threadIdx.x / 16 * 8;
   float sums[8][8] = {};
@@ -95,13 +100,13 @@ __global__ void __launch_bounds__(kTileThreads) TileKernel(TileArgs a) {
   }
 }
 
+// Where `only_if` is given, nothing is done unless it is set on the device.
 template <WeightFormat kFormat, size_t kAlign>
-void RunTiles(const TileArgs& args) {
+void RunTiles(const TileArgs& args, const int* only_if = nullptr) {
   const dim3 grid(Blocks(args.weight.rows, kTileRows),
                   Blocks(args.tokens, kTileTokens));
-  TileKernel<kFormat, kAlign>
-      <<<grid, kTileThreads, 0, Current().stream>>>(args);
-  NoteLaunch("matmul");
+  LaunchOverlapped(TileKernel<kFormat, kAlign>, grid, kTileThreads, 0, "matmul",
+                   args, only_if);
 }
 
 }  // namespace ecphory::cuda

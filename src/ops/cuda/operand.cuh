@@ -66,11 +66,29 @@ __device__ inline float2 AddParts(const float (&sums)[4], int t) {
   return row;
 }
 
+// Exchanges words among four neighbouring lanes: word p of lane t becomes word
+// t of lane p.
+__device__ inline void TransposeWords(uint32_t (&words)[4]) {
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned lanes = 0xfu << (lane & 28);
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2) {
+    const bool upper = (lane & step) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & step) != 0) continue;
+      uint32_t& low = words[i];
+      uint32_t& high = words[i + step];
+      const uint32_t got = __shfl_xor_sync(lanes, upper ? low : high, step);
+      (upper ? low : high) = got;
+    }
+  }
+}
+
 // Eight values of a row at the positions of a lane, run `i` of the row's runs.
 // Rows are multiples of 16 bytes.
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, typename F = Fragment<kFormat>>
 struct Eight {
-  using F = Fragment<kFormat>;
   __device__ void Load(const float* row, int i) {
     const float* const from = row + i / 4 * 32 + i % 4 * F::kFirst;
     a = *reinterpret_cast<const float4*>(from);
@@ -82,7 +100,8 @@ struct Eight {
                max(max(FiniteBits(b.x), FiniteBits(b.y)),
                    max(FiniteBits(b.z), FiniteBits(b.w))));
   }
-  // Its first `pieces` parts, `pitch` halves apart.
+  // Its first `pieces` parts, `pitch` halves apart. Where words are to be
+  // transposed, four neighbouring lanes call it for runs of one block.
   __device__ void Split(float scale, int pieces, int pitch,
                         uint16_t* to) const {
     float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
@@ -97,6 +116,7 @@ struct Eight {
         words[j] =
             TakeParts<F::kBf16>(v[F::Order(2 * j)], v[F::Order(2 * j + 1)]);
       }
+      if constexpr (F::kTransposed) TransposeWords(words);
       *reinterpret_cast<uint4*>(to + piece * pitch) =
           make_uint4(words[0], words[1], words[2], words[3]);
     }

@@ -22,10 +22,9 @@ inline size_t SplitPitch(size_t cols) { return (cols + 127) / 128 * 128; }
 
 inline constexpr int kSplitThreads = 256;
 
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, typename F = Fragment<kFormat>>
 __device__ void SplitRow(const float* row, int cols, size_t r,
                          const SplitRows& to) {
-  using F = Fragment<kFormat>;
   __shared__ uint32_t largest[kSplitThreads / 32];
   float scale = 1, out = 1;
   const int runs = cols / 8;
@@ -33,7 +32,7 @@ __device__ void SplitRow(const float* row, int cols, size_t r,
     uint32_t most = 0;
 #pragma unroll 4
     for (int i = threadIdx.x; i < runs; i += kSplitThreads) {
-      Eight<kFormat> v;
+      Eight<kFormat, F> v;
       v.Load(row, i);
       most = max(most, v.Largest());
     }
@@ -48,19 +47,21 @@ __device__ void SplitRow(const float* row, int cols, size_t r,
   uint16_t* const parts = to.parts + r * to.pieces * to.pitch;
 #pragma unroll 2
   for (int i = threadIdx.x; i < runs; i += kSplitThreads) {
-    Eight<kFormat> v;
+    Eight<kFormat, F> v;
     v.Load(row, i);
     v.Split(scale, to.pieces, static_cast<int>(to.pitch), parts + 8 * i);
   }
 }
 
-// A block a row.
-template <WeightFormat kFormat>
+// A block a row. `zero`, where given, becomes 0.
+template <WeightFormat kFormat, typename F = Fragment<kFormat>>
 __global__ void __launch_bounds__(kSplitThreads)
-    SplitRowsKernel(const float* x, size_t x_stride, int cols, SplitRows to) {
+    SplitRowsKernel(const float* x, size_t x_stride, int cols, SplitRows to,
+                    int* zero) {
   LetNextStart();
   WaitForEarlier();
-  SplitRow<kFormat>(x + blockIdx.x * x_stride, cols, blockIdx.x, to);
+  if (zero != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *zero = 0;
+  SplitRow<kFormat, F>(x + blockIdx.x * x_stride, cols, blockIdx.x, to);
 }
 
 }  // namespace ecphory::cuda

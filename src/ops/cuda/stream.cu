@@ -18,8 +18,14 @@ constexpr int kMinMajor = 8;
 
 thread_local Stream* current = nullptr;
 
-// Compiled as all kernels are.
-__global__ void ProbeKernel() {}
+// Compiled as all kernels are: its attributes say what for.
+constexpr int kWgmmaThreads = 512;
+__global__ void
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__launch_bounds__(kWgmmaThreads)
+#endif
+    ProbeKernel() {
+}
 
 Status DeviceError(cudaError_t error, const std::string& what) {
   const StatusCode code = error == cudaErrorMemoryAllocation
@@ -95,6 +101,7 @@ Result<DeviceFacts> DescribeDevice(int ordinal) {
         cudaGetErrorString(error), facts.major, facts.minor);
   }
   facts.code_version = attributes.ptxVersion;
+  facts.wgmma_code = attributes.maxThreadsPerBlock == kWgmmaThreads;
   return facts;
 }
 
@@ -108,6 +115,7 @@ Result<std::unique_ptr<Stream>> Stream::Create(int ordinal) {
   if (error != cudaSuccess) return DeviceError(error, Name(ordinal));
   stream->handles_->multiprocessors = stream->device_.multiprocessors;
   stream->handles_->code_version = stream->device_.code_version;
+  stream->handles_->wgmma_code = stream->device_.wgmma_code;
   return std::move(stream);
 }
 

@@ -16,6 +16,7 @@ struct Stream::Handles {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;
   int code_version = 0;
+  bool wgmma_code = false;
   cudaError_t error = cudaSuccess;  // the first one since Synchronize
   const char* where = "";           // who met it
   struct Buffer {
@@ -52,6 +53,8 @@ inline int Multiprocessors() { return Current().multiprocessors; }
 // the device is: one that runs code translated from older PTX has none of what
 // stands behind __CUDA_ARCH__ >= 900.
 inline bool HasHopperCode() { return Current().code_version >= 90; }
+// Whether they were compiled for 9.0a, which has products of warpgroups.
+inline bool HasWgmmaCode() { return Current().wgmma_code; }
 
 inline unsigned Blocks(size_t items, size_t per_block) {
   return static_cast<unsigned>(CeilDiv(items, per_block));

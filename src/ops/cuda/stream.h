@@ -17,6 +17,7 @@ struct DeviceFacts {
   int major = 0;     // compute capability
   int minor = 0;
   int code_version = 0;  // 10 * capability that the kernels were compiled for
+  bool wgmma_code = false;  // compiled for 9.0a
   int multiprocessors = 0;
   uint64_t memory_bytes = 0;
   uint64_t free_bytes = 0;

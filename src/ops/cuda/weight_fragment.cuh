@@ -23,6 +23,7 @@ enum class FactorPlace : uint8_t {
 // other operand, of which kPieces are parts of x that add up to it.
 struct HalfOperand {
   static constexpr bool kBf16 = false;
+  static constexpr bool kTransposed = false;  // see ops/cuda/wide_weights.cuh
   static constexpr int kPieces = 2, kColumns = 2;
 };
 

@@ -1,0 +1,253 @@
+// Products of 256 rows of packed weights with up to 128 rows of parts of x by
+// warpgroups (ops/cuda/wgmma.cuh): one fetches pieces of 64 columns, two
+// multiply, with decoded weights in their registers. Blocks take tile after
+// tile, and what is fetched is ahead of what is multiplied from one to the
+// next.
+#pragma once
+
+#include "ops/cuda/mma.cuh"
+#include "ops/cuda/split_rows.cuh"
+#include "ops/cuda/wide_weights.cuh"
+
+namespace ecphory::cuda {
+
+inline constexpr int kWideRows = 256;
+inline constexpr int kWideTokens = 128;  // at most
+inline constexpr int kWideDepth = 64;
+inline constexpr int kWideThreads =
+    384;  // two warpgroups multiply, one fetches
+inline constexpr int kWideMultiplyThreads = 256;
+inline constexpr int kWideFetchThreads = 128;
+// Of a multiprocessor's 65536, with 168 at the start.
+inline constexpr int kWideMultiplyRegisters = 216, kWideFetchRegisters = 72;
+
+inline constexpr int kWideTokenBytes = kWideTokens * 2 * kWideDepth;
+template <WeightFormat kFormat>
+inline constexpr int kWideStage =
+    kWideTokenBytes + kWideRows* WideFragment<kFormat>::kRowBytes;
+inline constexpr int kMostWideStages = 8;
+inline constexpr size_t kWideStageMemory = size_t{192} << 10;
+template <WeightFormat kFormat>
+inline constexpr int kWideStages = static_cast<int>(kWideStageMemory /
+                                                    kWideStage<kFormat>);
+// Stages begin at a multiple of 1024; behind them lie barriers and the
+// addresses of what is fetched.
+inline constexpr size_t kWideMemory = kWideStageMemory + 1024 +
+                                      2 * kMostWideStages * 8 +
+                                      (kWideRows + kWideTokens) * 8;
+
+// What a block multiplies: of its rows, in runs of 64, the first and third are
+// of `low` and the others of `high`, from low_row0 and high_row0 on, and by the
+// numbers of a warpgroup 64 or 128 further; those past `rows` repeat the last.
+template <bool kTwo>
+struct WideTile {
+  static_assert(kWideRows == 256);
+  const Matrix* low;
+  const Matrix* high;
+  size_t row0, rows;
+  // Row of either matrix that row i of the tile is.
+  __device__ size_t RowOf(int i) const {
+    return row0 + static_cast<size_t>(kTwo ? i / 128 * 64 + i % 64 : i);
+  }
+  __device__ size_t StoredRow(int i) const {
+    return min(RowOf(i), rows - 1) + MatrixOf(i).first_row;
+  }
+  __device__ const Matrix& MatrixOf(int i) const {
+    return kTwo && i / 64 % 2 == 1 ? *high : *low;
+  }
+};
+
+// The block's stages, of which `number` is the next one; barriers full and
+// empty of each.
+struct WideStages {
+  // One thread, before the block synchronizes.
+  __device__ static void Init(uint8_t* memory) {
+    const uint32_t barriers = Barriers(memory);
+    for (int i = 0; i < kMostWideStages; ++i) {
+      InitBarrier(barriers + 16 * i, kWideFetchThreads);
+      InitBarrier(barriers + 16 * i + 8, kWideMultiplyThreads / 32);
+    }
+  }
+  __device__ static uint32_t Aligned(uint8_t* memory) {
+    return (SharedAddress(memory) + 1023) / 1024 * 1024;
+  }
+  __device__ static uint32_t Barriers(uint8_t* memory) {
+    return Aligned(memory) + static_cast<uint32_t>(kWideStageMemory);
+  }
+  __device__ explicit WideStages(uint8_t* memory)
+      : base(Aligned(memory)), barriers(Barriers(memory)) {}
+
+  __device__ uint32_t Sources() const {
+    return barriers + 2 * kMostWideStages * 8;
+  }
+  __device__ uint32_t Full() const { return barriers + 16 * number; }
+  __device__ uint32_t Empty() const { return barriers + 16 * number + 8; }
+  template <WeightFormat kFormat>
+  __device__ uint32_t Tokens() const {
+    return base + number * kWideStage<kFormat>;
+  }
+  template <WeightFormat kFormat>
+  __device__ void Next() {
+    if (++number == kWideStages<kFormat>) number = 0, parity ^= 1;
+  }
+
+  uint32_t base, barriers;
+  int number = 0;
+  uint32_t parity = 0;
+};
+
+// The fetching warpgroup's part of a tile. column_of(n) is the row of parts,
+// but for its piece, of the tile's n-th of `tokens`. Where rows begin is kept
+// in shared memory: few registers are left beside those that sums occupy in the
+// other warpgroups.
+template <WeightFormat kFormat, bool kTwo, typename ColumnOf>
+__device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
+                          int tokens, const ColumnOf& column_of,
+                          WideStages& stages) {
+  using F = WideFragment<kFormat>;
+  constexpr int kUnits = F::kRowBytes / 16;
+  constexpr int kRowsAtOnce = kWideFetchThreads / kUnits;
+  constexpr int kTokensAtOnce = kWideFetchThreads / 8;
+  const int thread = static_cast<int>(threadIdx.x) - kWideMultiplyThreads;
+  const int cols = static_cast<int>(tile.low->cols);
+  const unsigned row_bytes = static_cast<unsigned>(cols / 32) * F::kBlockBytes;
+  const uint32_t sources = stages.Sources();
+  SynchronizeSome<1, kWideFetchThreads>();  // all are done with the tile before
+  for (int i = thread; i < kWideRows; i += kWideFetchThreads) {
+    StoreShared(sources + 8 * i,
+                tile.MatrixOf(i).data + tile.StoredRow(i) * row_bytes);
+  }
+  StoreShared(sources + 8 * (kWideRows + thread),
+              x.parts + size_t{column_of(min(thread, tokens - 1))} * x.pieces *
+                            x.pitch);
+  SynchronizeSome<1, kWideFetchThreads>();
+  const int row = thread / kUnits, unit = thread % kUnits;
+  const int token = thread / 8, token_unit = thread % 8;
+  const uint32_t row_to =
+      kWideTokenBytes + row * F::kRowBytes + F::Place(row, unit) * 16;
+  const uint32_t token_to = token * 128 + (token_unit ^ token % 8) * 16;
+  const uint32_t row_from = sources + 8 * row;
+  const uint32_t token_from = sources + 8 * (kWideRows + token);
+  for (int piece = 0; piece < x.pieces; ++piece) {
+    for (int k0 = 0; k0 < cols; k0 += kWideDepth) {
+      WaitForPhase(stages.Empty(), stages.parity ^ 1);
+      const uint32_t to = stages.Tokens<kFormat>();
+      const unsigned at =
+          static_cast<unsigned>(k0) / 32 * F::kBlockBytes + unit * 16;
+      const bool row_goes_on = at < row_bytes;
+#pragma unroll 4
+      for (int j = 0; j < kWideRows; j += kRowsAtOnce) {
+        CopyAsyncOrZero(to + row_to + j * F::kRowBytes,
+                        LoadSource(row_from + 8 * j) + (row_goes_on ? at : 0),
+                        row_goes_on);
+      }
+      const int k = k0 + token_unit * 8;
+      const size_t token_at =
+          2 * (k < cols ? piece * x.pitch + static_cast<size_t>(k) : 0);
+#pragma unroll 4
+      for (int j = 0; j < tokens; j += kTokensAtOnce) {
+        CopyAsyncOrZero(to + token_to + j * 128,
+                        LoadSource(token_from + 8 * j) + token_at, k < cols);
+      }
+      ArriveAfterCopies(stages.Full());
+      stages.Next<kFormat>();
+    }
+  }
+}
+
+// A multiplying warpgroup's part: sums[i] of the i-th run of 64 of its rows,
+// each to be multiplied by 2^power[i][0] (row g of the warp's) or [1] (g + 8).
+// False where scales of rows are too far apart for the sums to be right.
+template <WeightFormat kFormat, int kTokens, bool kTwo>
+__device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
+                             WideStages& stages, float (&sums)[2][kTokens / 2],
+                             int (&power)[2][2]) {
+  using F = WideFragment<kFormat>;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int cols = static_cast<int>(tile.low->cols);
+  const int steps = (cols + kWideDepth - 1) / kWideDepth;
+  const int first_row = warp / 4 * 128 + warp % 4 * 16;  // of the tile
+  WideScales<kFormat> scales[2][2];
+  bool exact = true;
+  uint32_t next[2][2] = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + 64 * i + 8 * h + lane / 4;
+      scales[i][h].Open(tile.MatrixOf(row), tile.StoredRow(row));
+      power[i][h] = scales[i][h].Power();
+      exact = exact && scales[i][h].exact;
+      next[i][h] = scales[i][h].Load(0);
+    }
+  }
+  // Where the lane's row of the matrices that it loads lies.
+  const int row = lane % 8 + lane / 8 % 2 * 8;
+  uint32_t a[2][2][4] = {}, raw[2][4];
+  uint32_t earlier = 0;  // the barrier of the stage before
+  int step = 0;
+  for (int n = 0; n < pieces * steps; ++n) {
+    uint32_t factors[2][2][2];
+    if (++step == steps) step = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        scales[i][h].Pairs(next[i][h], factors[i][h]);
+      }
+    }
+    WaitForPhase(stages.Full(), stages.parity);
+    ShowToProducts();  // which would wait for loads
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) next[i][h] = scales[i][h].Load(step);
+    }
+    const uint32_t tokens = stages.Tokens<kFormat>();
+    const uint64_t columns = SwizzledRows(tokens);
+    const uint32_t rows = tokens + kWideTokenBytes +
+                          static_cast<uint32_t>(first_row * F::kRowBytes);
+#pragma unroll
+    for (int s = 0; s < kWideDepth / 16; ++s) {
+      uint32_t(&fragments)[2][4] = a[s % 2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (s % F::kSlices == 0) {
+          const int unit = s / F::kSlices * 2 + lane / 16;
+          LoadMatrices(
+              rows + (64 * i + row) * F::kRowBytes + F::Place(row, unit) * 16,
+              raw[i]);
+        }
+        F::Decode(raw[i], s, factors[i][0][s / 2], factors[i][1][s / 2],
+                  fragments[i]);
+      }
+      BeginProducts();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        Wgmma<kTokens>::template Add<F::kBf16>(sums[i], fragments[i],
+                                               columns + 2 * s, n + s);
+      }
+      CommitProducts();
+      WaitForProducts<1>();
+      Hold(a[(s + 1) % 2][0]);
+      Hold(a[(s + 1) % 2][1]);
+      if (s == 0) {
+        __syncwarp();  // all lanes have read
+        if (n > 0 && lane == 0) Arrive(earlier);
+        earlier = stages.Empty();
+      }
+    }
+    stages.Next<kFormat>();
+  }
+  WaitForProducts<0>();
+  Hold(a[1][0]);
+  Hold(a[1][1]);
+  Hold(sums[0]);
+  Hold(sums[1]);
+  __syncwarp();
+  if (lane == 0) Arrive(earlier);
+  return exact;
+}
+
+}  // namespace ecphory::cuda

@@ -1,0 +1,182 @@
+// Weights as the register operand of a warpgroup's products (ops/cuda/
+// wgmma.cuh), decoded to fp16 or bf16 with their scales: exactly, relative to
+// the largest scale of their row.
+#pragma once
+
+#include "ops/cuda/codec.cuh"
+#include "ops/cuda/weight_fragment.cuh"
+#include "ops/cuda/wgmma.cuh"
+
+namespace ecphory::cuda {
+
+// How a format's operands lie: the parts of x are Fragment's, of which word t
+// of unit p of a block of 32 columns (kTransposed) is the p-th pair of a lane
+// 4g + t. A piece of 64 columns of weights is kRowBytes of a row; unit u of 16
+// bytes of row r lies at unit Place(r, u), so that matrices are loaded without
+// conflicts. A load serves kSlices steps of 16 columns.
+//
+// A weight is its operand times 2^(e - kScaleBias) for the row's largest scale
+// e; scales down to e - kScaleRange keep that exact.
+template <WeightFormat kFormat>
+struct WideFragment;
+
+// Formats of experts that have one.
+__device__ __host__ inline bool IsWideFormat(WeightFormat format) {
+  return format == WeightFormat::kFp8Tile32 ||
+         format == WeightFormat::kFp4Row32;
+}
+
+// A pair of fp16 values times a scale, which both halves of `scale` are.
+__device__ inline uint32_t TimesPair(uint32_t pair, uint32_t scale) {
+  const __half2 product = __hmul2(*reinterpret_cast<const __half2*>(&pair),
+                                  *reinterpret_cast<const __half2*>(&scale));
+  return *reinterpret_cast<const uint32_t*>(&product);
+}
+
+template <>
+struct WideFragment<WeightFormat::kFp8Tile32>
+    : Fragment<WeightFormat::kFp8Tile32> {
+  static constexpr bool kTransposed = true;
+  static constexpr int kFirst = 4, kSecond = 16;
+  static constexpr int kRowBytes = 64, kSlices = 2;
+  // Scales up to 2^7 in fp16, down to its least normal.
+  static constexpr int kTopExponent = 22, kScaleRange = 21, kScaleBias = 134;
+  static __device__ int Place(int row, int unit) { return unit ^ row / 2 % 4; }
+  // Slice s of what was loaded for rows g and g + 8 of scales low and high.
+  static __device__ void Decode(const uint32_t (&raw)[4], int s, uint32_t low,
+                                uint32_t high, uint32_t (&a)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t word = raw[s % 2 * 2 + i % 2];
+      const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(
+          static_cast<uint16_t>(word >> (16 * (i / 2))), __NV_E4M3);
+      a[i] = TimesPair(pair.x | static_cast<uint32_t>(pair.y) << 16,
+                       i % 2 == 0 ? low : high);
+    }
+  }
+};
+
+template <>
+struct WideFragment<WeightFormat::kFp4Row32>
+    : Fragment<WeightFormat::kFp4Row32> {
+  static constexpr bool kTransposed = true;
+  static constexpr int kRowBytes = 32, kSlices = 4;
+  // Codes decode to value * 2^-14; scales of up to 2^15.
+  static constexpr int kTopExponent = 30, kScaleRange = 24, kScaleBias = 128;
+  static __device__ int Place(int row, int unit) { return unit ^ row / 4 % 2; }
+  static __device__ void Decode(const uint32_t (&raw)[4], int s, uint32_t low,
+                                uint32_t high, uint32_t (&a)[4]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint32_t words[4];
+      DecodeE2M1(raw[s / 2 * 2 + h], words);
+      const uint32_t scale = h == 0 ? low : high;
+      a[h] = TimesPair(words[s % 2 * 2], scale);
+      a[2 + h] = TimesPair(words[s % 2 * 2 + 1], scale);
+    }
+  }
+};
+
+template <>
+struct WideFragment<WeightFormat::kF16> : Fragment<WeightFormat::kF16> {
+  static constexpr bool kTransposed = false;
+  static constexpr int kRowBytes = 128, kSlices = 1;
+  static constexpr int kTopExponent = 0, kScaleRange = 0, kScaleBias = 0;
+  static __device__ int Place(int row, int unit) { return unit ^ row % 8; }
+  static __device__ void Decode(const uint32_t (&raw)[4], int, uint32_t,
+                                uint32_t, uint32_t (&a)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[i] = raw[i];
+  }
+};
+
+template <>
+struct WideFragment<WeightFormat::kBF16> : WideFragment<WeightFormat::kF16> {
+  static constexpr bool kBf16 = true;
+  static constexpr int kPieces = 3, kColumns = 4;
+};
+
+// The scales of one row of the tile, of 2 blocks (64 columns) at a time.
+template <WeightFormat kFormat>
+struct WideScales {
+  using F = WideFragment<kFormat>;
+  static constexpr bool kUsed = F::kFactor == FactorPlace::kBeside;
+
+  // All lanes of a warp, of which four neighbours have the same row.
+  __device__ void Open(const Matrix& m, size_t row) {
+    if constexpr (!kUsed) return;
+    blocks = static_cast<int>(m.cols / 32);
+    if (kFormat == WeightFormat::kFp8Tile32) row /= 32;
+    codes = m.scales + row * blocks;
+    even = ((reinterpret_cast<uintptr_t>(codes) | blocks) & 1) == 0;
+    uint32_t most = 0, least = 255;
+    const auto take = [&](uint32_t code) {
+      most = max(most, code), least = min(least, code);
+    };
+    if (((reinterpret_cast<uintptr_t>(codes) | blocks) & 3) == 0) {
+      uint32_t highest = 0, lowest = 0x00ff00ffu;  // of 2, in 16 bits each
+#pragma unroll 4
+      for (int i = static_cast<int>(threadIdx.x % 4); i < blocks / 4; i += 4) {
+        const uint32_t word =
+            __ldg(reinterpret_cast<const uint32_t*>(codes) + i);
+        const uint32_t a = word & 0x00ff00ffu, b = word >> 8 & 0x00ff00ffu;
+        highest = __vmaxu2(highest, __vmaxu2(a, b));
+        lowest = __vminu2(lowest, __vminu2(a, b));
+      }
+      take(highest & 0xffff), take(highest >> 16);
+      least = min(lowest & 0xffff, lowest >> 16);
+    } else {
+      for (int i = static_cast<int>(threadIdx.x % 4); i < blocks; i += 4) {
+        take(__ldg(codes + i));
+      }
+    }
+#pragma unroll
+    for (int offset = 1; offset < 4; offset *= 2) {
+      most = max(most, __shfl_xor_sync(0xffffffffu, most, offset));
+      least = min(least, __shfl_xor_sync(0xffffffffu, least, offset));
+    }
+    largest = static_cast<int>(most);
+    exact = most < 255 && most - least <= F::kScaleRange;
+  }
+
+  // The codes of blocks 2 * piece and the next; those past the row's end are
+  // like the largest.
+  __device__ uint32_t Load(int piece) const {
+    if constexpr (!kUsed) return 0;
+    if (even) return __ldg(reinterpret_cast<const uint16_t*>(codes) + piece);
+    uint32_t pair = __ldg(codes + 2 * piece);
+    const bool last = 2 * piece + 1 == blocks;
+    return pair | (last ? static_cast<uint32_t>(largest)
+                        : __ldg(codes + 2 * piece + 1))
+                      << 8;
+  }
+  // Of what Load() gave, the scales of both blocks as pairs of fp16.
+  __device__ void Pairs(uint32_t loaded, uint32_t (&pairs)[2]) const {
+    if constexpr (!kUsed) return;
+    const uint32_t fields =
+        loaded + 0x0101u * static_cast<uint32_t>(F::kTopExponent - largest);
+    pairs[0] = __byte_perm(fields, 0, 0x0404) << 2;
+    pairs[1] = __byte_perm(fields, 0, 0x1414) << 2;
+  }
+  // The power of two that sums of the row are to be multiplied by.
+  __device__ int Power() const { return kUsed ? largest - F::kScaleBias : 0; }
+
+  const uint8_t* codes = nullptr;
+  int blocks = 0, largest = 0;
+  bool even = true, exact = true;
+};
+
+// 2^power and `scale`, a power of two, times a sum, whatever lies between.
+struct RowPower {
+  __device__ explicit RowPower(int power)
+      : first(PowerOfTwo(power / 2)), second(PowerOfTwo(power - power / 2)) {}
+  static __device__ float PowerOfTwo(int e) {
+    return __int_as_float((e + 127) << 23);
+  }
+  __device__ float Times(float sum, float scale) const {
+    return sum * first * scale * second;
+  }
+  float first, second;
+};
+
+}  // namespace ecphory::cuda
