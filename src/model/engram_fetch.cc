@@ -202,9 +202,10 @@ Result<EngramFetch::Rows> EngramFetch::Take(size_t index, size_t first) {
   const size_t blocks = Blocks(chunk);
   const size_t begin = first / kBlock;
   ECPHORY_RETURN_IF_ERROR(Wait(index, begin));
+  const bool whole = format_ != engram::RowFormat::kBf16;
   size_t end = begin + 1;
   while (end < blocks && (end + 1 - begin) * kBlock <= kMaxTaken &&
-         Ready(chunk.tickets[index * blocks + end])) {
+         (whole || Ready(chunk.tickets[index * blocks + end]))) {
     ECPHORY_RETURN_IF_ERROR(Wait(index, end++));
   }
   const size_t tokens = std::min(end * kBlock, chunk.ids.size()) - first;

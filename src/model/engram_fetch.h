@@ -36,9 +36,10 @@ class EngramFetch {
   // Tokens of one ticket: few enough that the first layer starts early, many
   // enough that the store's bookkeeping is noise.
   static constexpr size_t kBlock = 64;
-  // Tokens handed out together when they are there: as many as one unpacking
-  // of the projection's weights serves.
-  static constexpr size_t kMaxTaken = 128;
+  // Tokens handed out together: on a host device those that are there, so that
+  // work begins. Another device has work already, and its products gain by
+  // many: it gets as many as there can be.
+  static constexpr size_t kMaxTaken = 1024;
   static constexpr size_t kAllLayers = SIZE_MAX;
 
   // Bytes held for chunks of `chunk` tokens: rows, numbers and the store's
@@ -96,7 +97,8 @@ class EngramFetch {
     size_t tokens = 0;
   };
   // Waits for the rows of the current chunk's token `first` in Engram layer
-  // `index` and gives those of as many tokens as have come, 1 to kMaxTaken;
+  // `index` and gives those of as many tokens as have come, 1 to kMaxTaken, or
+  // of the next kMaxTaken where the device is none of the host's;
   // valid until the next Begin(). Calls go through a layer's tokens in order,
   // and may do so again.
   // An error names table and row, and which of several sequences wanted it.
