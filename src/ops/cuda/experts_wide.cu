@@ -162,10 +162,7 @@ template <WeightFormat kFormat, bool kHidden, int kTokens>
 void Launch(const ExpertsTiles& step) {
   constexpr auto kKernel = WideExpertsKernel<kFormat, kHidden, kTokens>;
   const size_t memory = Memory(step.args.n_experts);
-  Note(
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(memory)),
-      "experts");
+  AllowSharedMemory(kKernel, memory, "experts");
   LaunchOverlapped(kKernel, dim3(static_cast<unsigned>(Multiprocessors())),
                    kWideThreads, memory, "experts", step);
 }

@@ -1,5 +1,6 @@
 #include "ops/cuda/matmul_wide.cuh"
 
+#include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/wide_products.cuh"
 
 namespace ecphory::cuda {
@@ -122,10 +123,7 @@ inline int WideTokens(size_t rows, size_t tokens) {
 template <WeightFormat kFormat, int kTokens>
 void LaunchWide(const WideArgs& args) {
   constexpr auto kKernel = WideKernel<kFormat, kTokens>;
-  Note(
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(kWideMemory)),
-      "matmul");
+  AllowSharedMemory(kKernel, kWideMemory, "matmul");
   const size_t tiles = Blocks(args.weight.rows, kWideRows) *
                        size_t{Blocks(args.tokens, kTokens)};
   LaunchOverlapped(kKernel,
