@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/prefill.h"
+#include "ops/aside.h"
 
 namespace ecphory {
 
@@ -96,13 +97,14 @@ void Forward::Attention(uint32_t i, const float* x, float* y) {
   const AttentionWeights& w = model_.weights->layers[i].attn;
   Observe(i, "attn_in", x, {tokens(), config_.hidden_size});
   ProjectInput(i, x, /*queries=*/true);
-  StoreKv(i);
+  DoAside(*queue_, [&] { StoreKv(i); });
 
   Norm(w.q_norm, qr_.data(), tokens());  // [T, q_lora_rank]
   ProjectQueries(i);                     // [T, n_heads, d], and the index's
   Rope(i, q_.data(), tokens(), config_.n_heads, config_.head_dim,
        positions_.data());
 
+  JoinAside(*queue_);
   if (config_.IsIndexSource(i)) SelectCompressed(i);
   Attend(i);  // heads_[T, n_heads, d]
   Rope(i, heads_.data(), tokens(), config_.n_heads, config_.head_dim,
@@ -155,15 +157,22 @@ void Forward::SelectCompressed(uint32_t i) {
 void Forward::Moe(uint32_t i, const float* x, float* y) {
   const MoeWeights& w = model_.weights->layers[i].moe;
   Observe(i, "ffn_in", x, {tokens(), config_.hidden_size});
+  const auto run_shared = [&](bool accumulate) {
+    if (config_.n_shared_experts == 0) return;
+    RunExperts({&w.shared, 1}, w.device_shared, shared_ids_.data(),
+               shared_weights_.data(), 1, x, accumulate, y);
+  };
+  const bool shared_first = queue_->records() && config_.n_shared_experts > 0;
+  if (shared_first) {  // beside the router
+    DoAside(*queue_, [&] { run_shared(/*accumulate=*/false); });
+  }
   Route(w, x);  // expert ids and weights
   ObserveRouter(i);
+  if (shared_first) JoinAside(*queue_);
   RunExperts(w.experts, w.device_experts, expert_ids_.data(),
              expert_weights_.data(), config_.n_experts_per_token, x,
-             /*accumulate=*/false, y);
-  if (config_.n_shared_experts > 0) {
-    RunExperts({&w.shared, 1}, w.device_shared, shared_ids_.data(),
-               shared_weights_.data(), 1, x, /*accumulate=*/true, y);
-  }
+             /*accumulate=*/shared_first, y);
+  if (!shared_first) run_shared(/*accumulate=*/true);
   RoundSeen(i, y, tokens() * config_.hidden_size);
   Observe(i, "ffn_out", y, {tokens(), config_.hidden_size});
 }

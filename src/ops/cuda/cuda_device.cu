@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/aside.h"
 #include "ops/cuda/scratch_plan.h"
 #include "ops/cuda/stream.cuh"
 #include "ops/ops.h"
@@ -72,12 +73,12 @@ __global__ void AwaitKernel(HostFlag* flag) {
   flag->waited_ns = NanosecondsNow() - begin;
 }
 
-class CudaQueue : public Queue {
+class CudaQueue : public Queue, public AsideQueue {
  public:
   explicit CudaQueue(std::unique_ptr<Stream> stream)
       : stream_(std::move(stream)) {}
   ~CudaQueue() override {
-    for (cudaEvent_t event : marks_) {
+    for (cudaEvent_t event : {marks_[0], marks_[1], forks_[0], forks_[1]}) {
       if (event != nullptr) (void)cudaEventDestroy(event);
     }
   }
@@ -118,13 +119,16 @@ class CudaQueue : public Queue {
   bool records() const override { return !LaunchesBlock(); }
   // Relaxed: operators may take memory meanwhile.
   Status BeginRecording() override {
-    begun_at_ = stream_->handles().scratch_changes;
+    ECPHORY_RETURN_IF_ERROR(NeedAside());
+    begun_at_ = ScratchChanges();
     const cudaError_t error =
         cudaStreamBeginCapture(handle(), cudaStreamCaptureModeRelaxed);
-    return error == cudaSuccess ? Status() : GraphError(error, "recording");
+    recording_ = error == cudaSuccess;
+    return recording_ ? Status() : GraphError(error, "recording");
   }
   Status EndRecording(std::unique_ptr<Recording>* recording) override {
     cudaGraph_t graph = nullptr;
+    recording_ = false;
     const cudaError_t error = cudaStreamEndCapture(handle(), &graph);
     if (error != cudaSuccess) return GraphError(error, "end of recording");
     if (*recording == nullptr) *recording = std::make_unique<CudaRecording>();
@@ -136,9 +140,7 @@ class CudaQueue : public Queue {
   }
   bool Replay(Recording& recording) override {
     const auto& kept = static_cast<const CudaRecording&>(recording);
-    if (kept.scratch_changes != stream_->handles().scratch_changes) {
-      return false;
-    }
+    if (kept.scratch_changes != ScratchChanges()) return false;
     cuda::Note(cudaGraphLaunch(kept.exec, handle()), "replay");
     return true;
   }
@@ -146,6 +148,27 @@ class CudaQueue : public Queue {
     AwaitKernel<<<1, 1, 0, handle()>>>(flag);
     cuda::NoteLaunch("await");
   }
+  // A second stream, which joins the recording at the first event and leaves it
+  // at the second.
+  void BeginAside() override {
+    if (!recording_) return;
+    const cudaStream_t aside = aside_->handles().stream;
+    cuda::Note(cudaEventRecord(forks_[0], handle()), "aside");
+    cuda::Note(cudaStreamWaitEvent(aside, forks_[0]), "aside");
+    aside_scope_.emplace(*aside_);
+  }
+  void EndAside() override {
+    if (!recording_) return;
+    aside_scope_.reset();
+    cuda::Stream::Handles& handles = aside_->handles();
+    cuda::Note(std::exchange(handles.error, cudaSuccess), handles.where);
+    cuda::Note(cudaEventRecord(forks_[1], handles.stream), "aside");
+  }
+  void JoinAside() override {
+    if (!recording_) return;
+    cuda::Note(cudaStreamWaitEvent(handle(), forks_[1]), "aside");
+  }
+
   void Mark() override {
     std::swap(marks_[0], marks_[1]);
     if (marks_[1] == nullptr) {
@@ -162,8 +185,11 @@ class CudaQueue : public Queue {
   }
   uint64_t scratch_bytes() const override {
     uint64_t bytes = 0;
-    for (const auto& [purpose, buffer] : stream_->handles().scratch) {
-      bytes += buffer.bytes;
+    for (Stream* stream : {stream_.get(), aside_.get()}) {
+      if (stream == nullptr) continue;
+      for (const auto& [purpose, buffer] : stream->handles().scratch) {
+        bytes += buffer.bytes;
+      }
     }
     return bytes;
   }
@@ -195,6 +221,28 @@ class CudaQueue : public Queue {
   void Synchronize() {
     const Status status = stream_->Synchronize();
     if (failure_.ok()) failure_ = status;
+    if (aside_ == nullptr) return;
+    const Status aside = aside_->Synchronize();
+    if (failure_.ok()) failure_ = aside;
+  }
+
+  // Made when it is first needed.
+  Status NeedAside() {
+    if (aside_ != nullptr) return {};
+    ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<Stream> aside,
+                             Stream::Create(stream_->device().ordinal));
+    for (cudaEvent_t& fork : forks_) {
+      if (fork != nullptr) continue;
+      const cudaError_t error =
+          cudaEventCreateWithFlags(&fork, cudaEventDisableTiming);
+      if (error != cudaSuccess) return GraphError(error, "event");
+    }
+    aside_ = std::move(aside);
+    return {};
+  }
+  uint64_t ScratchChanges() const {
+    return stream_->handles().scratch_changes +
+           (aside_ != nullptr ? aside_->handles().scratch_changes : 0);
   }
 
   std::unique_ptr<Stream> stream_;
@@ -202,6 +250,10 @@ class CudaQueue : public Queue {
   Status failure_;         // the first one since Finish()
   uint64_t begun_at_ = 0;  // scratch_changes at BeginRecording()
   cudaEvent_t marks_[2] = {};
+  bool recording_ = false;
+  std::unique_ptr<Stream> aside_;  // null before the first recording
+  std::optional<Stream::Scope> aside_scope_;
+  cudaEvent_t forks_[2] = {};
 };
 
 class CudaDevice : public Device {

@@ -189,9 +189,9 @@ void* ScratchBytes(const void* purpose, size_t bytes) {
   if (buffer.data != nullptr) {
     bytes = std::max(bytes, buffer.bytes + buffer.bytes / 4);
     handles.retired.push_back(buffer.data);  // work under way may still use it
+    ++handles.scratch_changes;
   }
   buffer = {};
-  ++handles.scratch_changes;
   const cudaError_t error = cudaMalloc(&buffer.data, bytes);
   Note(error, "scratch");
   if (error == cudaSuccess) buffer.bytes = bytes;

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
 
 namespace ecphory::cuda {
@@ -87,6 +88,7 @@ __device__ bool Decode(const TableRows& from, size_t width, uint64_t number,
 template <TableCodec kCodec>
 __global__ void __launch_bounds__(kThreads)
     Kernel(DecodeRowsArgs args, bool aligned, bool aligned_out) {
+  LetNextStart();
   const unsigned pieces = static_cast<unsigned>(args.width) / kValues;
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
   const size_t r = i / pieces;
