@@ -17,12 +17,15 @@ struct DevicePlan {
   // When the device was opened (the CUDA context, and other programs), and now.
   uint64_t in_use_before = 0;
   uint64_t in_use = 0;
+  // Of it, what this program has asked for. The driver takes more: the code of
+  // kernels, recorded steps, and whole pages.
+  uint64_t taken = 0;
   uint64_t weights = 0;  // packed as in the file, and small tensors as fp32
   uint64_t engram_tables = 0;  // ModelOptions::engram_place "gpu"
   // Of a session, or of a batch (ecphory/batch.h) with all its sessions.
   uint64_t state = 0;      // caches of a sequence for `context` tokens
   uint64_t scratch = 0;    // activations of one chunk
-  uint64_t operators = 0;  // what operators keep, about
+  uint64_t operators = 0;  // what operators keep
   uint32_t context = 0;
   uint32_t chunk = 0;
   uint32_t sequences = 1;

@@ -12,26 +12,14 @@
 
 #include "ecphory/batch.h"
 #include "ecphory/export.h"
+#include "ecphory/sampler_options.h"
 #include "ecphory/session.h"
 #include "ecphory/status.h"
 
 namespace ecphory {
 
-// Each filter sees what the one before it left: repeat penalty, top-k, top-p,
-// min-p, then temperature. The filters act on the model's own distribution, so
-// that the temperature never changes which tokens are possible.
-struct ECPHORY_EXPORT SamplerOptions {
-  float temperature = 0.8f;     // 0 = greedy, whatever the filters say
-  uint32_t top_k = 0;           // 0 = off
-  float top_p = 1.0f;           // fewest best tokens that reach this mass
-  float min_p = 0.05f;          // relative to the best token
-  float repeat_penalty = 1.0f;  // > 1 discourages the last `repeat_window` ids
-  uint32_t repeat_window = 64;
-  uint64_t seed = 0;
-  Status Validate() const;  // names the option at fault
-};
-
-// Deterministic for a seed, on every platform. Ties go to the lower id.
+// Deterministic for a seed: the same tokens for the same logits, on every
+// backend and platform. Ties go to the lower id.
 class ECPHORY_EXPORT Sampler {
  public:
   explicit Sampler(const SamplerOptions& options);  // must be valid
@@ -43,6 +31,8 @@ class ECPHORY_EXPORT Sampler {
   // +infinity, or when every one is -infinity (never chosen).
   Result<int32_t> Sample(std::span<const float> logits,
                          std::span<const int32_t> recent);
+  // Of the session's logits after its tokens, where its device has them.
+  Result<int32_t> Sample(Session& session);
 
  private:
   struct Impl;

@@ -12,6 +12,7 @@
 #include "ecphory/export.h"
 #include "ecphory/histogram.h"
 #include "ecphory/model.h"
+#include "ecphory/sampler_options.h"
 #include "ecphory/status.h"
 
 namespace ecphory {
@@ -141,8 +142,15 @@ class ECPHORY_EXPORT Session {
   // A hint that these tokens, as many as one chunk holds, are appended next:
   // their Engram rows are asked for now. A wrong hint costs reads only.
   void Prefetch(std::span<const int32_t> tokens);
-  // Logits [vocab] of the last appended token; empty before the first.
+  // Logits [vocab] of the last appended token; empty before the first. On a GPU
+  // the first call after an Append copies them, and they are empty as well
+  // when it has failed since.
   std::span<const float> logits() const;
+  // The token that a Sampler takes of logits() and tokens() when it has drawn
+  // `random`, uniform in 64 bits (`seed` plays no part). On a GPU it is drawn
+  // there, and nothing else is copied. kInvalidArgument for options that are
+  // none, or without logits; kCorrupt for logits that are none.
+  Result<int32_t> Draw(const SamplerOptions& options, uint64_t random);
 
   uint64_t position() const;  // tokens appended
   uint64_t context() const;

@@ -162,6 +162,7 @@ Json DevicePlanJson(const DevicePlan& plan) {
               {"total", plan.total},
               {"in_use_before", plan.in_use_before},
               {"in_use", plan.in_use},
+              {"taken", plan.taken},
               {"weights", plan.weights},
               {"engram_tables", plan.engram_tables},
               {"state", plan.state},

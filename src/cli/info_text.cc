@@ -187,7 +187,7 @@ std::string DevicePlanText(const DevicePlan& plan) {
   }
   text += Line("state", Bytes(plan.state) + OfEach(plan.sequences));
   text += Line("scratch", Bytes(plan.scratch));
-  text += Line("operators", Bytes(plan.operators) + ", about");
+  text += Line("operators", Bytes(plan.operators));
   text += Line("total", Bytes(plan.Total()));
   text += Line("in use before", Bytes(plan.in_use_before) +
                                     ": the CUDA context, and other programs");

@@ -99,10 +99,11 @@ std::string RunFacts::ToLine() const {
                     HumanBytes(plan.Total()) + " planned) + " +
                     HumanBytes(use.file_bytes) + " of mapped file";
   if (device) {
-    line += "; GPU memory " +
-            HumanBytes(device->in_use - device->in_use_before) + " (" +
-            HumanBytes(device->Total()) + " planned) above " +
-            HumanBytes(device->in_use_before);
+    const uint64_t more = device->in_use_before + device->taken;
+    line += "; GPU memory " + HumanBytes(device->taken) + " (" +
+            HumanBytes(device->Total()) + " planned), " +
+            HumanBytes(device->in_use - std::min(device->in_use, more)) +
+            " of the driver's, above " + HumanBytes(device->in_use_before);
   }
   line += std::string("; stopped: ") + StopReasonName(result.reason) + "]";
   return line;

@@ -108,6 +108,7 @@ void ForEachEntry(const Visit& visit) {
   ECPHORY_TIMED(ExpertsArgs, experts, kExperts);
   ECPHORY_TIMED(EngramGateArgs, engram_gate, kEngram);
   ECPHORY_TIMED(PleGateArgs, ple_gate, kEngram);
+  ECPHORY_TIMED(SampleArgs, sample, kHead);
 #undef ECPHORY_TIMED
 }
 

@@ -78,6 +78,8 @@ Result<std::unique_ptr<Batch>> Batch::Create(std::shared_ptr<const Model> model,
   auto impl = std::make_unique<Impl>();
   ECPHORY_ASSIGN_OR_RETURN(impl->forward, Forward::Create(model->impl().forward,
                                                           checked, sequences));
+  ECPHORY_RETURN_IF_ERROR(impl->forward->Reserve(ScratchShapeOf(
+      model->config(), checked, model->impl().planned, sequences)));
   impl->model = std::move(model);
   impl->options = checked;
   impl->sequences = sequences;

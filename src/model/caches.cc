@@ -177,6 +177,7 @@ void SequenceState::TruncateTo(uint64_t target) {
   tokens.resize(target);
   image.resize(target);
   logits.clear();
+  device_logits = nullptr;
   if (target == 0) written = 0;
   // The keys slot as token-by-token decoding would have left it.
   published_keys = -1;

@@ -95,7 +95,7 @@ class SequenceState {
     uint64_t position = 0;
     int32_t published_keys = -1;
     engram::History history;
-    std::vector<float> logits;
+    std::vector<float> logits;  // as the host has them
     std::vector<uint8_t> rows;
   };
   Result<Checkpoint> Save() const;
@@ -126,7 +126,10 @@ class SequenceState {
   // -1 before the first.
   int32_t published_keys = -1;
   engram::History history;
-  std::vector<float> logits;  // [vocab] of the last token, or empty
+  // [vocab] of the last token, or null and empty: where a device that is none
+  // of the host has them, and, once they have been fetched, on the host.
+  const float* device_logits = nullptr;
+  std::vector<float> logits;
 };
 
 }  // namespace ecphory

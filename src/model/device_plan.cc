@@ -32,6 +32,7 @@ Result<DevicePlan> Plan(const ModelSource& source,
   plan.total = memory.total;
   plan.in_use_before = memory.in_use_at_first;
   plan.in_use = memory.total - memory.free;
+  plan.taken = memory.taken;
   ECPHORY_ASSIGN_OR_RETURN(plan.weights, DeviceWeightBytes(source));
   if (planned.engram_place == EngramPlace::kGpu) {
     plan.engram_tables = planned.engram_table_bytes;
@@ -39,8 +40,12 @@ Result<DevicePlan> Plan(const ModelSource& source,
   plan.state = host.state_context -
                (config.engram.enabled() ? sizeof(engram::History) : 0);
   plan.scratch = DeviceScratchBytes(config, options, sequences);
-  plan.operators =
-      device.ScratchBytes(ScratchShapeOf(config, options, planned, sequences));
+  if (sequences == 1) {
+    plan.scratch += config.vocab_size * sizeof(float);  // former logits
+  }
+  ECPHORY_ASSIGN_OR_RETURN(
+      plan.operators,
+      device.ScratchBytes(ScratchShapeOf(config, options, planned, sequences)));
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ecphory/session.h"
+#include "model/draw.h"
 #include "model/model_impl.h"
 #include "model/prefill_testing.h"
 #include "model/testing.h"
@@ -173,6 +174,76 @@ TEST_P(DeviceSessionTest, RecordedStepsChangeNoBit) {
     ASSERT_TRUE(session->Append(Ids(others).first(1), append).ok());
     ASSERT_TRUE(other->Append(Ids(others).first(1), append).ok());
     EXPECT_EQ(Logits(*other), Logits(*session));
+  }
+}
+
+SamplerOptions SomeOptions(size_t i) {
+  SamplerOptions options;
+  options.temperature = i % 4 == 0 ? 0.0f : 1.5f;
+  options.top_k = i % 3 == 0 ? 50 : 0;
+  options.top_p = i % 5 == 0 ? 0.9f : 1.0f;
+  options.min_p = i % 2 == 0 ? 0.0f : 0.02f;
+  options.repeat_penalty = i % 7 == 0 ? 1.3f : 1.0f;
+  return options;
+}
+
+// What Session::Draw is, of logits that the host has.
+int32_t Drawn(const Session& session, const SamplerOptions& options,
+              uint64_t random) {
+  const std::span<const float> logits = session.logits();
+  const auto penalized = PenalizedIds(options, session.tokens(), logits.size());
+  SampleRow row = DrawnRow(options, random);
+  row.penalized = penalized.data();
+  row.n_penalized = penalized.size();
+  return DrawOnHost(RefOps(), logits, row).value();
+}
+
+TEST_P(DeviceSessionTest, TokensAreDrawnWhereTheLogitsAre) {
+  auto session = Start(), restored = Start();
+  EXPECT_EQ(session->Draw({}, 0).status().code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(session->Append(Tokens(40, 17), {}).ok());
+  uint64_t random = 0x9e3779b97f4a7c15;
+  for (size_t i = 0; i < 40; ++i, random *= 0xda942042e4dd58b5) {
+    const SamplerOptions options = SomeOptions(i);
+    const auto id = session->Draw(options, random);
+    ASSERT_TRUE(id.ok()) << id.status().ToString();
+    EXPECT_EQ(*id, Drawn(*session, options, random)) << i;
+    EXPECT_EQ(*session->Draw(options, random), *id) << "fetched";
+    if (i % 8 == 0) {
+      ASSERT_TRUE(restored->Restore(*session->Snapshot()).ok());
+      EXPECT_EQ(*restored->Draw(options, random), *id) << "restored";
+    }
+    ASSERT_TRUE(session->Append({&*id, 1}, {}).ok());
+  }
+  SamplerOptions bad;
+  bad.top_p = 0;
+  EXPECT_EQ(session->Draw(bad, 0).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Logits(*session), Fresh(session->tokens()));
+}
+
+// Logits that nobody has looked at are there after what cannot be done.
+TEST_P(DeviceSessionTest, LogitsStayWhenAnAppendIsRefused) {
+  const auto tokens = Tokens(20, 18);
+  for (const bool all : {false, true}) {
+    auto session = Start();
+    ASSERT_TRUE(session->Append(Ids(tokens).first(10), {}).ok());
+    ASSERT_TRUE(session->Append(Ids(tokens).subspan(10, 1), {}).ok());
+    AppendOptions append;
+    std::atomic<bool> stop = true;
+    if (all) {
+      append.logits = LogitsWanted::kAll;
+      append.on_logits = [](size_t, size_t, std::span<const float>) {
+        return InvalidArgument("no");
+      };
+    } else {
+      append.cancel = &stop;
+    }
+    EXPECT_FALSE(session->Append(Ids(tokens).subspan(11), append).ok());
+    EXPECT_EQ(session->position(), 11u);
+    EXPECT_EQ(Logits(*session), Fresh(Ids(tokens).first(11)));
+    ASSERT_TRUE(session->Append(Ids(tokens).subspan(11, 1), {}).ok());
+    EXPECT_EQ(Logits(*session), Fresh(Ids(tokens).first(12)));
   }
 }
 

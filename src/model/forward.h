@@ -24,6 +24,7 @@
 #include "model/hyper_connections.h"
 #include "model/resident_tables.h"
 #include "model/weights.h"
+#include "ops/cpu/scratch_plan.h"
 #include "ops/device.h"
 #include "ops/ops.h"
 
@@ -86,6 +87,15 @@ class Forward : private ForwardScratch {
   Forward(const Forward&) = delete;
   Forward& operator=(const Forward&) = delete;
 
+  // Takes what operators will keep for passes of `shape`, so that none of them
+  // wants memory later. Before the first.
+  Status Reserve(const ScratchShape& shape);
+
+  // From now on logits of a last token stay in the memory of a device that is
+  // none of the host until they are asked for. Of one sequence that no other
+  // takes turns with.
+  Status LetLogitsStay();
+
   // Advances `state` by the chunk. On error (a table row that cannot be read,
   // an observer of logits that refuses, a device that fails) the state's
   // position is unchanged and the chunk may be run again.
@@ -97,6 +107,13 @@ class Forward : private ForwardScratch {
   // observers) is for one segment.
   Status Run(const ForwardChunk& chunk,
              std::span<const ForwardSegment> segments);
+
+  // Logits of the state's last token, from the device to the host; nothing when
+  // they are there, or nowhere.
+  Status FetchLogits(SequenceState* state);
+  // Draws from them, where they are. `row` has neither logits nor ids yet.
+  Result<int32_t> Draw(SampleRow row, std::span<const int32_t> penalized,
+                       const SequenceState& state);
 
   // Asks for the Engram rows of the chunk that is to be run next. Guessing
   // wrong costs reads and nothing else.
@@ -206,7 +223,10 @@ class Forward : private ForwardScratch {
   Status EmitLogits();
   Status EmitAllLogits();
   Status NeedLogits(size_t tokens);
+  void PlaceLogits(size_t first, size_t count);
   void Head(size_t first, size_t count, float* logits);
+  Status SecureLogits(SequenceState* state);
+  void ReturnLogits(SequenceState* state);
   // y = x * W^T, rounded in bf16 mode.
   void Project(const Matrix& weight, const float* x, size_t rows, float* y) {
     Project(weight, x, rows, y, projected_);
@@ -302,9 +322,11 @@ class Forward : private ForwardScratch {
   HyperConnections streams_;
   std::unique_ptr<Queue> queue_;
 
-  // [segments, vocab] of the host, inside logits_; there when the queue has
-  // finished.
+  // [segments, vocab] inside logits_, of the host but where they stay; there
+  // when the queue has finished.
   const float* last_logits_ = nullptr;
+  bool logits_stay_ = false;
+  DeviceArray<float> former_logits_;     // [vocab] while a step is under way
   std::unique_ptr<EngramFetch> engram_;  // none: no memory, or gates shut
   // [1] 1: a row of the pass was broken when it was decoded.
   DeviceArray<uint32_t> engram_broken_;

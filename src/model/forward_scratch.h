@@ -9,6 +9,7 @@
 #include "ecphory/config.h"
 #include "ecphory/session.h"
 #include "ops/device_array.h"
+#include "ops/sample.h"
 
 namespace ecphory {
 
@@ -62,6 +63,8 @@ class ForwardScratch {
   DeviceArray<float> engram_gate_;     // [T, H]
   // [sequences or kLogitBatch, vocab]: the latter where all are wanted.
   MirroredArray<float> logits_;
+  MirroredArray<Sampled> sampled_;  // [1]
+  DeviceArray<int32_t> penalized_;  // shared; as many as there were at most
 
  private:
   // size(buffer, count) for every buffer.

@@ -42,21 +42,6 @@ void Forward::Commit() {
   CommitLogits();
 }
 
-void Forward::CommitLogits() {
-  const size_t vocab = config_.vocab_size;
-  const bool wanted = chunk_->logits != LogitsWanted::kNone;
-  // Copying takes a few cycles a value.
-  pool_.ParallelFor(segments_.size(), 1, [&](size_t begin, size_t end, size_t) {
-    for (size_t i = begin; i < end; ++i) {
-      std::vector<float>& logits = segments_[i].state->logits;
-      logits.clear();
-      if (!wanted) continue;
-      const float* const from = last_logits_ + i * vocab;
-      logits.assign(from, from + vocab);
-    }
-  });
-}
-
 // Back to where the states were.
 void Forward::Abandon() {
   for (const Segment& s : segments_) {

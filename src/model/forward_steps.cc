@@ -75,6 +75,11 @@ Status Forward::Allocate() {
   return {};
 }
 
+Status Forward::Reserve(const ScratchShape& shape) {
+  const Queue::Scope scope(*queue_);
+  return queue_->Reserve(shape).WithContext("scratch of operators");
+}
+
 // --- The device -------------------------------------------------------------
 
 // Whatever happens, nothing of the chunk is under way any more afterwards: the
@@ -266,62 +271,6 @@ void Forward::RunExperts(std::span<const Expert> experts,
                 .input = projected_,
                 .y = y},
                pool_);
-}
-
-// --- Output -----------------------------------------------------------------
-
-Status Forward::EmitLogits() {
-  if (chunk_->logits == LogitsWanted::kNone) return Status::Ok();
-  if (chunk_->logits == LogitsWanted::kAll) return EmitAllLogits();
-  const size_t vocab = config_.vocab_size, n = segments_.size();
-  ECPHORY_RETURN_IF_ERROR(NeedLogits(n));
-  // The last token of each sequence; those that lie together in one product.
-  for (size_t begin = 0, end = 0; begin < n; begin = end) {
-    const size_t first = segments_[begin].last();
-    do {
-      ++end;
-    } while (end < n && segments_[end].last() == first + (end - begin));
-    Head(first, end - begin, logits_.data() + begin * vocab);
-  }
-  last_logits_ = logits_.Fetch(*queue_, 0, n * vocab);
-  return Status::Ok();
-}
-
-Status Forward::EmitAllLogits() {
-  const size_t vocab = config_.vocab_size;
-  const size_t batch = std::min(tokens(), kLogitBatch);
-  ECPHORY_RETURN_IF_ERROR(NeedLogits(batch));
-  size_t count = 0;
-  for (size_t first = 0; first < tokens(); first += count) {
-    count = std::min(batch, tokens() - first);
-    Head(first, count, logits_.data());
-    if (!chunk_->on_logits) continue;
-    ECPHORY_ASSIGN_OR_RETURN(const float* const logits,
-                             logits_.Receive(*queue_, 0, count * vocab));
-    ECPHORY_RETURN_IF_ERROR(CheckRows());
-    ECPHORY_RETURN_IF_ERROR(
-        chunk_->on_logits(first, count, {logits, count * vocab}));
-  }
-  last_logits_ = logits_.Fetch(*queue_, (count - 1) * vocab, vocab);
-  return Status::Ok();
-}
-
-Status Forward::NeedLogits(size_t tokens) {
-  const size_t count = tokens * config_.vocab_size;
-  if (logits_.size() >= count) return Status::Ok();
-  for (Step& step : steps_) step.ready = false;  // it writes to the old ones
-  ECPHORY_ASSIGN_OR_RETURN(
-      logits_, MirroredArray<float>::Allocate(*model_.device, count));
-  return Status::Ok();
-}
-
-void Forward::Head(size_t first, size_t count, float* logits) {
-  ops_.matmul({.weight = model_.weights->head,
-               .x = hidden_.data() + first * config_.hidden_size,
-               .y = logits,
-               .tokens = count,
-               .input = projected_},
-              pool_);
 }
 
 // --- Shared steps -----------------------------------------------------------

@@ -105,6 +105,7 @@ uint64_t PrefillCopyBytes(const ModelConfig& c, const SessionOptions& options) {
 
 ScratchShape ScratchShapeOf(const ModelConfig& c, const SessionOptions& options,
                             const PlannedModel& model, uint32_t sequences) {
+  const CacheFormats formats = CacheFormats::For(options.state_rounding);
   ScratchShape shape{.threads = model.threads,
                      .tokens = options.chunk,
                      .dim = c.hidden_size,
@@ -113,7 +114,12 @@ ScratchShape ScratchShapeOf(const ModelConfig& c, const SessionOptions& options,
                      .experts = model.experts,
                      .heads = c.n_heads,
                      .head_dim = c.head_dim,
-                     .window = c.sliding_window};
+                     .window = c.sliding_window,
+                     .window_format = formats.window,
+                     .latent_format = formats.latent,
+                     .key_format = formats.index_key,
+                     .streams_format = model.streams,
+                     .vocab = c.vocab_size};
   AddProducts(model.products, options.chunk, shape.input, &shape);
   AddProducts(model.head, sequences, shape.input, &shape);
   if (options.engram) {

@@ -51,8 +51,12 @@ class Planner {
            .topk = 1,
            .inner = size_t{config_.n_shared_experts} * config_.expert_dim});
     }
+    if (slot.role == TensorRole::kEmbedding) return;
     // Streams are mixed by an operator of their own.
-    if (slot.role == TensorRole::kEmbedding || Holds(slot.name, "hc_")) return;
+    if (Holds(slot.name, "hc_")) {
+      model_->streams = matrix.format;
+      return;
+    }
     const ScratchProduct product{.format = matrix.format,
                                  .rows = static_cast<size_t>(matrix.rows),
                                  .cols = static_cast<size_t>(matrix.cols)};

@@ -23,8 +23,9 @@ struct PlannedModel {
   std::vector<ScratchProduct> engram;    // with rows of the memory
   std::vector<ScratchExperts> experts;
   EngramPlace engram_place = EngramPlace::kDisk;
-  uint64_t engram_table_bytes = 0;  // of all tables, as stored
-  uint64_t engram_row_bytes = 0;    // of a row of each, as stored
+  uint64_t engram_table_bytes = 0;            // of all tables, as stored
+  uint64_t engram_row_bytes = 0;              // of a row of each, as stored
+  WeightFormat streams = WeightFormat::kF32;  // of mHC's projections
 };
 
 // Errors name what is missing or of the wrong shape.

@@ -5,6 +5,7 @@
 
 #include "io/file.h"
 #include "model/caches.h"
+#include "model/draw.h"
 #include "model/forward.h"
 #include "model/memory_plan.h"
 #include "model/model_impl.h"
@@ -63,6 +64,9 @@ Result<std::unique_ptr<Session>> Session::Create(
       "ask for a smaller --ctx or --chunk"));
   ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<Forward> forward,
                            Forward::Create(model->impl().forward, checked));
+  ECPHORY_RETURN_IF_ERROR(forward->Reserve(
+      ScratchShapeOf(model->config(), checked, model->impl().planned)));
+  ECPHORY_RETURN_IF_ERROR(forward->LetLogitsStay());
   return Impl::Create(std::move(model), checked, std::move(forward));
 }
 
@@ -173,6 +177,7 @@ Status Session::Append(std::span<const int32_t> tokens,
                           .plan = impl.Plan(tokens.size(), options)};
   if (!text.plan.skips()) return impl.Run(text, options);
 
+  ECPHORY_RETURN_IF_ERROR(impl.forward->FetchLogits(&state));
   ECPHORY_ASSIGN_OR_RETURN(SequenceState::Checkpoint before, state.Save());
   const Status status = impl.Run(text, options);
   const uint64_t whole = text.position + text.plan.whole;
@@ -194,7 +199,24 @@ void Session::Prefetch(std::span<const int32_t> tokens) {
                            {&whole, 1});
 }
 
-std::span<const float> Session::logits() const { return impl_->state.logits; }
+std::span<const float> Session::logits() const {
+  // A device that fails leaves them empty, and says so in the next Append.
+  (void)impl_->forward->FetchLogits(&impl_->state);
+  return impl_->state.logits;
+}
+
+Result<int32_t> Session::Draw(const SamplerOptions& options, uint64_t random) {
+  ECPHORY_RETURN_IF_ERROR(options.Validate());
+  const SequenceState& state = impl_->state;
+  if (state.device_logits == nullptr && state.logits.empty()) {
+    return InvalidArgument(
+        "the session has no logits to draw from: append a token first");
+  }
+  return impl_->forward->Draw(
+      DrawnRow(options, random),
+      PenalizedIds(options, state.tokens, impl_->config().vocab_size), state);
+}
+
 uint64_t Session::position() const { return impl_->state.position; }
 uint64_t Session::context() const { return impl_->state.context; }
 std::span<const int32_t> Session::tokens() const { return impl_->state.tokens; }
@@ -271,6 +293,7 @@ Status Session::Impl::RebuildHistory() {
 }
 
 Result<std::vector<uint8_t>> Session::Snapshot() const {
+  ECPHORY_RETURN_IF_ERROR(impl_->forward->FetchLogits(&impl_->state));
   return EncodeSnapshot(impl_->config(), impl_->state);
 }
 

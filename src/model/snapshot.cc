@@ -284,6 +284,7 @@ Status DecodeSnapshot(const ModelConfig& config,
   }
   state->logits =
       in.TakeVector<float>(header.has_logits != 0 ? config.vocab_size : 0);
+  state->device_logits = nullptr;
   state->position = header.position;
   state->published_keys = header.published_keys;
   // Rows older than the snapshot kept are not there, whatever this session's

@@ -25,6 +25,7 @@ struct DeviceMemory {
   uint64_t total = 0;
   uint64_t free = 0;
   uint64_t in_use_at_first = 0;  // when the device was opened
+  uint64_t taken = 0;            // by this program, as it was asked for
 };
 
 enum class MemoryKind : uint8_t {
@@ -118,6 +119,9 @@ class Queue {
   virtual double SecondsBetweenMarks() = 0;
   // Memory that the operators keep for their own use.
   virtual uint64_t scratch_bytes() const = 0;
+  // Takes now what they will want for such passes, where a device's memory is
+  // theirs alone to take; no work may be under way. kResourceExhausted.
+  virtual Status Reserve(const ScratchShape& shape) = 0;
 
  protected:
   virtual void Enter() = 0;
@@ -148,7 +152,7 @@ class Device {
   // kUnsupported on a host device (io/memory_facts.h has the system's).
   virtual Result<DeviceMemory> memory() const = 0;
   // What the operators of a queue keep for their own use, after such passes.
-  virtual uint64_t ScratchBytes(const ScratchShape& shape) const = 0;
+  virtual Result<uint64_t> ScratchBytes(const ScratchShape& shape) const = 0;
 };
 
 // A host device with these operators.

@@ -50,6 +50,7 @@ class HostQueue : public Queue {
   }
   // They keep it a thread, and the processor's plan counts it.
   uint64_t scratch_bytes() const override { return 0; }
+  Status Reserve(const ScratchShape&) override { return {}; }
 
  protected:
   void Enter() override {}
@@ -98,7 +99,7 @@ class ProcessMemory : public Device {
   Result<DeviceMemory> memory() const override {
     return Unsupported("%s: its memory is the system's", name_.c_str());
   }
-  uint64_t ScratchBytes(const ScratchShape& shape) const override {
+  Result<uint64_t> ScratchBytes(const ScratchShape& shape) const override {
     return &ops_ == &CpuOps() ? CpuScratchBytes(shape) : 0;
   }
 

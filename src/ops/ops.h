@@ -21,6 +21,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
+#include "ops/sample.h"
 #include "ops/table_rows.h"
 
 namespace ecphory {
@@ -52,6 +53,7 @@ struct Ops {
   void (*experts)(const ExpertsArgs&, ThreadPool&);
   void (*engram_gate)(const EngramGateArgs&, ThreadPool&);
   void (*ple_gate)(const PleGateArgs&, ThreadPool&);
+  void (*sample)(const SampleArgs&, ThreadPool&);
 };
 
 // The definition. Always built.

@@ -79,9 +79,7 @@ Status Generation::AppendPrompt(std::span<const int32_t> prompt) {
   return status;
 }
 
-Result<int32_t> Generation::Sample() {
-  return sampler_.Sample(session_.logits(), session_.tokens());
-}
+Result<int32_t> Generation::Sample() { return sampler_.Sample(session_); }
 
 bool Generation::GoesOnWith(int32_t id) const {
   return !IsEos(id) && result_.tokens.size() + 1 < options_.max_tokens &&

@@ -27,6 +27,7 @@ const Ops& CpuOps() {
       .experts = CpuExperts,
       .engram_gate = CpuEngramGate,
       .ple_gate = CpuPleGate,
+      .sample = CpuSample,
   };
   return kOps;
 }

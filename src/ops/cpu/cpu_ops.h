@@ -29,5 +29,6 @@ void CpuRouter(const RouterArgs& args, ThreadPool& pool);
 void CpuExperts(const ExpertsArgs& args, ThreadPool& pool);
 void CpuEngramGate(const EngramGateArgs& args, ThreadPool& pool);
 void CpuPleGate(const PleGateArgs& args, ThreadPool& pool);
+void CpuSample(const SampleArgs& args, ThreadPool& pool);
 
 }  // namespace ecphory

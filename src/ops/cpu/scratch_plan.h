@@ -8,6 +8,7 @@
 
 #include "ops/matmul.h"
 #include "tensor/matrix.h"
+#include "tensor/row_codec.h"
 
 namespace ecphory {
 
@@ -52,6 +53,12 @@ struct ScratchShape {
   size_t index_dim = 0;
   bool index_codes = false;  // keys are codes, and so are queries
   size_t block_size = 0;     // of candidate blocks; 0: there are none
+  // What other backends ask for as well.
+  RowFormat window_format = RowFormat::kF32;
+  RowFormat latent_format = RowFormat::kF32;
+  RowFormat key_format = RowFormat::kF32;
+  WeightFormat streams_format = WeightFormat::kF32;  // of mHC's projections
+  size_t vocab = 0;                                  // that is drawn from
 };
 
 // Of all threads together, if each of them takes its share of every operator.

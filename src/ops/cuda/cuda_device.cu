@@ -6,7 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "base/size_text.h"
 #include "ops/aside.h"
+#include "ops/cuda/memory.cuh"
 #include "ops/cuda/scratch_plan.h"
 #include "ops/cuda/stream.cuh"
 #include "ops/ops.h"
@@ -169,6 +171,14 @@ class CudaQueue : public Queue, public AsideQueue {
     cuda::Note(cudaStreamWaitEvent(handle(), forks_[1]), "aside");
   }
 
+  Status Reserve(const ScratchShape& shape) override {
+    ECPHORY_ASSIGN_OR_RETURN(const auto kept,
+                             cuda::RehearseScratch(shape, *stream_));
+    for (const auto& [purpose, bytes] : kept) {
+      ECPHORY_RETURN_IF_ERROR(stream_->ReserveScratch(purpose, bytes));
+    }
+    return {};
+  }
   void Mark() override {
     std::swap(marks_[0], marks_[1]);
     if (marks_[1] == nullptr) {
@@ -274,7 +284,7 @@ class CudaDevice : public Device {
     cudaError_t error = cudaSetDevice(ordinal_);
     if (error == cudaSuccess) {
       error = kind == MemoryKind::kDevice
-                  ? cudaMalloc(&memory, bytes)
+                  ? cuda::TakeMemory(ordinal_, bytes, &memory)
                   : cudaHostAlloc(&memory, bytes, cudaHostAllocDefault);
     }
     if (error != cudaSuccess) return NoMemory(error, bytes, kind);
@@ -293,7 +303,7 @@ class CudaDevice : public Device {
   void Free(void* memory, MemoryKind kind) override {
     (void)cudaSetDevice(ordinal_);
     if (kind == MemoryKind::kDevice) {
-      (void)cudaFree(memory);
+      (void)cuda::GiveBackMemory(ordinal_, memory);
     } else {
       (void)cudaFreeHost(memory);
     }
@@ -319,11 +329,19 @@ class CudaDevice : public Device {
     cudaError_t error = cudaSetDevice(ordinal_);
     if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
     if (error != cudaSuccess) return Error(error, "looking at its memory");
-    return DeviceMemory{
-        .total = total, .free = free, .in_use_at_first = in_use_at_first_};
+    return DeviceMemory{.total = total,
+                        .free = free,
+                        .in_use_at_first = in_use_at_first_,
+                        .taken = cuda::TakenMemory(ordinal_)};
   }
-  uint64_t ScratchBytes(const ScratchShape& shape) const override {
-    return cuda::KeptBytes(shape);
+  Result<uint64_t> ScratchBytes(const ScratchShape& shape) const override {
+    ECPHORY_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
+                             Stream::Create(ordinal_));
+    ECPHORY_ASSIGN_OR_RETURN(const auto kept,
+                             cuda::RehearseScratch(shape, *stream));
+    uint64_t sum = 0;
+    for (const auto& [purpose, bytes] : kept) sum += bytes;
+    return sum;
   }
 
  private:
@@ -347,13 +365,13 @@ class CudaDevice : public Device {
     (void)cudaGetLastError();
     if (kind == MemoryKind::kShared) {
       return ResourceExhausted(
-          "%s: %zu bytes of host memory that it shares are not to be had",
-          name_.c_str(), bytes);
+          "%s: %s of host memory that it shares are not to be had",
+          name_.c_str(), SizeText(bytes).c_str());
     }
     size_t free = 0, total = 0;
     (void)cudaMemGetInfo(&free, &total);
-    return ResourceExhausted("%s: %zu bytes wanted, %zu of %zu are free",
-                             name_.c_str(), bytes, free, total);
+    return ResourceExhausted("%s: %s wanted, %s are free", name_.c_str(),
+                             SizeText(bytes).c_str(), SizeText(free).c_str());
   }
 
   const int ordinal_;

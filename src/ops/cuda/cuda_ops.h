@@ -31,5 +31,6 @@ void Router(const RouterArgs& args, ThreadPool& pool);
 void Experts(const ExpertsArgs& args, ThreadPool& pool);
 void EngramGate(const EngramGateArgs& args, ThreadPool& pool);
 void PleGate(const PleGateArgs& args, ThreadPool& pool);
+void Sample(const SampleArgs& args, ThreadPool& pool);
 
 }  // namespace ecphory::cuda

@@ -25,7 +25,8 @@ const Ops& CudaOps() {
                               .router = cuda::Router,
                               .experts = cuda::Experts,
                               .engram_gate = cuda::EngramGate,
-                              .ple_gate = cuda::PleGate};
+                              .ple_gate = cuda::PleGate,
+                              .sample = cuda::Sample};
   return ops;
 }
 

@@ -1,14 +1,21 @@
 // How much memory the CUDA operators keep from call to call (ScratchBytes in
-// stream.cuh), for the memory plan.
+// stream.cuh): they are called, of all shapes that passes have, in a stream
+// that only notes what they ask for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 
+#include "ecphory/status.h"
 #include "ops/cpu/scratch_plan.h"
+#include "ops/cuda/stream.h"
 
 namespace ecphory::cuda {
 
-// Of one queue, after forward passes of `shape`.
-uint64_t KeptBytes(const ScratchShape& shape);
+// Bytes by purpose, after forward passes of `shape`. No work of the stream is
+// under way, nothing is done, and kernels are loaded.
+Result<std::map<const void*, size_t>> RehearseScratch(const ScratchShape& shape,
+                                                      Stream& stream);
 
 }  // namespace ecphory::cuda

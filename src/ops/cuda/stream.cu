@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/size_text.h"
+#include "ops/cuda/memory.cuh"
 #include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/stream.cuh"
 
@@ -124,8 +126,12 @@ Stream::~Stream() {
   // A lost device refuses all of these; there is nothing left to be done then.
   (void)cudaSetDevice(device_.ordinal);
   (void)cudaStreamSynchronize(handles_->stream);
-  for (auto& [purpose, buffer] : handles_->scratch) (void)cudaFree(buffer.data);
-  for (void* memory : handles_->retired) (void)cudaFree(memory);
+  for (auto& [purpose, buffer] : handles_->scratch) {
+    (void)GiveBackMemory(device_.ordinal, buffer.data);
+  }
+  for (void* memory : handles_->retired) {
+    (void)GiveBackMemory(device_.ordinal, memory);
+  }
   (void)cudaStreamDestroy(handles_->stream);
 }
 
@@ -138,7 +144,7 @@ Stream::Scope::~Scope() { current = outer_; }
 Status Stream::Synchronize() {
   const cudaError_t ran = cudaStreamSynchronize(handles_->stream);
   for (void* memory : std::exchange(handles_->retired, {})) {
-    (void)cudaFree(memory);
+    (void)GiveBackMemory(device_.ordinal, memory);
   }
   const cudaError_t noted = std::exchange(handles_->error, cudaSuccess);
   if (noted != cudaSuccess) {
@@ -181,8 +187,32 @@ void AllowSharedMemory(const void* kernel, size_t bytes, const char* where) {
   Note(error, where);
 }
 
+Status Stream::ReserveScratch(const void* purpose, size_t bytes) {
+  Handles::Buffer& buffer = handles_->scratch[purpose];
+  if (buffer.bytes >= bytes) return {};
+  if (buffer.data != nullptr) handles_->retired.push_back(buffer.data);
+  buffer = {};
+  ++handles_->scratch_changes;
+  cudaError_t error = cudaSetDevice(device_.ordinal);
+  if (error == cudaSuccess) {
+    error = TakeMemory(device_.ordinal, bytes, &buffer.data);
+  }
+  if (error == cudaSuccess) {
+    buffer.bytes = bytes;
+    return {};
+  }
+  (void)cudaGetLastError();
+  return DeviceError(
+      error, Name(device_.ordinal) + ", " + SizeText(bytes) + " of scratch");
+}
+
 void* ScratchBytes(const void* purpose, size_t bytes) {
   Stream::Handles& handles = Current();
+  if (handles.rehearsed != nullptr) {
+    size_t& most = (*handles.rehearsed)[purpose];
+    most = std::max(most, bytes);
+    return reinterpret_cast<void*>(uintptr_t{1} << 40);  // not followed
+  }
   Stream::Handles::Buffer& buffer = handles.scratch[purpose];
   if (buffer.bytes >= bytes) return buffer.data;
   // What grows with the context grows often: by a quarter then.
@@ -192,7 +222,8 @@ void* ScratchBytes(const void* purpose, size_t bytes) {
     ++handles.scratch_changes;
   }
   buffer = {};
-  const cudaError_t error = cudaMalloc(&buffer.data, bytes);
+  const cudaError_t error =
+      TakeMemory(current->device().ordinal, bytes, &buffer.data);
   Note(error, "scratch");
   if (error == cudaSuccess) buffer.bytes = bytes;
   return buffer.data;

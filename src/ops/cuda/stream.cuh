@@ -26,6 +26,8 @@ struct Stream::Handles {
   std::map<const void*, Buffer> scratch;  // by purpose
   std::vector<void*> retired;    // scratch that grew, until Synchronize
   uint64_t scratch_changes = 0;  // how often any of it moved
+  // Set while scratch is only noted, by purpose (scratch_plan.h).
+  std::map<const void*, size_t>* rehearsed = nullptr;
 };
 
 // The handles of the stream this thread has entered. Operators are never called

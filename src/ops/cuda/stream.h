@@ -53,6 +53,9 @@ class Stream {
     Stream* outer_;
   };
 
+  // Takes so much scratch for `purpose` now. kResourceExhausted.
+  Status ReserveScratch(const void* purpose, size_t bytes);
+
   // Waits for all work so far. The first error since the last call: of a
   // launch, or of a kernel while it ran.
   Status Synchronize();

@@ -27,6 +27,7 @@ const Ops& RefOps() {
       .experts = ref::Experts,
       .engram_gate = ref::EngramGate,
       .ple_gate = ref::PleGate,
+      .sample = ref::Sample,
   };
   return kOps;
 }

@@ -30,5 +30,6 @@ void Router(const RouterArgs& args, ThreadPool&);
 void Experts(const ExpertsArgs& args, ThreadPool&);
 void EngramGate(const EngramGateArgs& args, ThreadPool&);
 void PleGate(const PleGateArgs& args, ThreadPool&);
+void Sample(const SampleArgs& args, ThreadPool&);
 
 }  // namespace ecphory::ref
