@@ -75,7 +75,8 @@ Status ReadAlone(const Model& model, const Ids& ids, double* seconds) {
   const Model::Impl& impl = model.impl();
   ECPHORY_ASSIGN_OR_RETURN(
       const std::unique_ptr<EngramFetch> fetch,
-      EngramFetch::Create(*impl.hasher, *impl.store, kChunk, HostDevice()));
+      EngramFetch::Create(*impl.hasher, *impl.store, /*resident=*/nullptr,
+                          kChunk, HostDevice()));
   const std::vector<uint8_t> image(ids.size());
   engram::History history;
   const auto part = [&](const auto& all, size_t first) {
@@ -85,11 +86,14 @@ Status ReadAlone(const Model& model, const Ids& ids, double* seconds) {
   const auto start = Clock::now();
   for (size_t first = 0; first < ids.size(); first += kChunk) {
     const auto chunk = part(ids, first);
-    ECPHORY_RETURN_IF_ERROR(fetch->Begin(chunk, part(image, first), history));
-    history = fetch->after();
+    const EngramFetch::Stretch now{chunk.size(), history};
+    ECPHORY_RETURN_IF_ERROR(fetch->Begin(chunk, part(image, first), {&now, 1}));
+    history = fetch->after(0);
     if (first + kChunk < ids.size()) {
-      ECPHORY_RETURN_IF_ERROR(fetch->Ahead(
-          part(ids, first + kChunk), part(image, first + kChunk), history));
+      const auto next = part(ids, first + kChunk);
+      const EngramFetch::Stretch then{next.size(), history};
+      ECPHORY_RETURN_IF_ERROR(
+          fetch->Ahead(next, part(image, first + kChunk), {&then, 1}));
     }
     for (size_t layer = 0; layer < impl.store->tables(); ++layer) {
       for (size_t t = 0; t < chunk.size();) {
