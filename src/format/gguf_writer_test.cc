@@ -242,7 +242,7 @@ TEST(GgufWriter, ChecksTheDiskFirst) {
                   .ok());
   const Status status = writer.WriteTo(disk.directory() / "f", {});
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("needs 4194"), std::string::npos)
+  EXPECT_NE(status.message().find("needs 4.2 MB (4194"), std::string::npos)
       << status.message();
   EXPECT_FALSE(started);
   EXPECT_TRUE(disk.directory().List().empty());

@@ -23,11 +23,12 @@ enum class Part : uint8_t {
   kEngram,  // projection and gate
   kMhc,
   kNorm,
-  kProjections,  // of attention: queries, window KV, output
+  kProjections,  // of attention: queries, window KV, output, and what is
+                 // multiplied in one call with them (compressor, indexer)
   kRows,         // rope, rounding, rows moved into caches
   kAttention,
   kCompressor,
-  kIndexer,  // its projections, scores and selection
+  kIndexer,  // its scores and selection
   kRouter,
   kExperts,
   kHead,

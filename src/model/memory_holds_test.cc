@@ -136,7 +136,9 @@ void CheckPlan(const Run& run) {
     if (readers.batch) StepAll(readers, &sampler);
     if (sampler.most() >= 0.98 * planned) break;
   }
-  EXPECT_NEAR(sampler.most(), planned, 0.02 * planned)
+  // Small objects that no plan counts take 60 to 250 kB in models of any size.
+  constexpr double kSmallObjects = 256e3;
+  EXPECT_NEAR(sampler.most(), planned, std::max(kSmallObjects, 0.02 * planned))
       << "state " << plan.state_context << " scratch " << plan.scratch
       << " prefill copy " << plan.prefill_copy << " operators "
       << plan.operators << " names " << plan.names << " resident "

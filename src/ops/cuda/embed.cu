@@ -34,8 +34,8 @@ void Embed(const EmbedArgs& args, ThreadPool&) {
   WithStreamType(args.h.format, [&](auto value) {
     Kernel<decltype(value)>
         <<<Blocks(items, kThreads), kThreads, 0, Current().stream>>>(args);
+    NoteLaunch("embed");
   });
-  NoteLaunch("embed");
 }
 
 }  // namespace ecphory::cuda

@@ -191,8 +191,8 @@ Partials RunSlices(const HcSplitArgs& args, const float* pre) {
   WithStreamType(args.h.format, [&](auto value) {
     SliceKernel<decltype(value)>
         <<<grid, kThreads, 0, Current().stream>>>(args, pre, partials);
+    NoteLaunch("hc_split: slices");
   });
-  NoteLaunch("hc_split: slices");
   return partials;
 }
 
@@ -206,8 +206,8 @@ void HcSplitGeneric(const HcSplitArgs& args) {
     FinishKernel<decltype(value)>
         <<<static_cast<unsigned>(args.tokens), kThreads, 0, Current().stream>>>(
             args, ready, partials);
+    NoteLaunch("hc_split: coefficients");
   });
-  NoteLaunch("hc_split: coefficients");
 }
 
 void HcHeadGeneric(const HcHeadArgs& args) {
