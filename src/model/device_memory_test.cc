@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ecphory/device_plan.h"
-#include "ecphory/synth.h"
 #include "io/test_directory.h"
+#include "model/memory_testing.h"
 #include "model/model_impl.h"
 #include "model/prefill_testing.h"
 #include "model/testing.h"
@@ -16,6 +16,8 @@ namespace ecphory {
 namespace {
 
 using testing::GoldenDir;
+using testing::memory::Passes;
+using testing::memory::Without;
 using testing::prefill::Tokens;
 using Ids = std::span<const int32_t>;
 
@@ -31,18 +33,7 @@ struct Case {
 };
 
 std::string WriteModel(const TestDirectory& folder, const Case& run) {
-  SynthModelOptions options;
-  options.preset = run.preset;
-  options.dtypes = run.dtypes;
-  if (options.preset == "v41-narrow") {
-    options.layers = 6;
-    options.experts = 16;
-  }
-  options.engram_rows = 20'000;
-  options.output = folder / run.file;
-  const auto written = SynthModel(options);
-  EXPECT_TRUE(written.ok()) << written.status().ToString();
-  return options.output;
+  return testing::memory::WriteModel(folder, run.preset, run.dtypes, run.file);
 }
 
 ModelOptions OnCuda() {
@@ -114,24 +105,6 @@ TEST_P(DeviceMemoryHolds, WhatIsTakenIsPlanned) {
       run.name, planned / 1e6, static_cast<double>(opened) / 1e6,
       (static_cast<double>(before.free) - static_cast<double>(after.free)) /
           1e6);
-}
-
-SessionOptions Passes(uint32_t context, uint32_t chunk,
-                      Prefill prefill = Prefill::kFull,
-                      Activations activations = Activations::kF32) {
-  SessionOptions options;
-  options.context = context;
-  options.chunk = chunk;
-  options.prefill = prefill;
-  options.activations = activations;
-  return options;
-}
-
-SessionOptions Without(bool engram, bool rounding) {
-  SessionOptions options = Passes(2048, 256);
-  options.engram = engram;
-  options.state_rounding = rounding;
-  return options;
 }
 
 constexpr Activations kBF16 = Activations::kBF16;

@@ -7,13 +7,16 @@
 
 #include "base/heap.h"
 #include "ecphory/batch.h"
-#include "ecphory/synth.h"
 #include "io/test_directory.h"
 #include "model/memory_plan.h"
+#include "model/memory_testing.h"
 #include "model/testing.h"
 
 namespace ecphory {
 namespace {
+
+using testing::memory::Passes;
+using testing::memory::Without;
 
 struct Run {
   const char* name;
@@ -27,18 +30,7 @@ struct Run {
 };
 
 std::string WriteModel(const TestDirectory& folder, const Run& run) {
-  SynthModelOptions options;
-  options.preset = run.preset;
-  options.dtypes = run.dtypes;
-  if (options.preset == "v41-narrow") {
-    options.layers = 6;
-    options.experts = 16;
-  }
-  options.engram_rows = 20'000;
-  options.output = folder / run.file;
-  const auto written = SynthModel(options);
-  EXPECT_TRUE(written.ok()) << written.status().ToString();
-  return options.output;
+  return testing::memory::WriteModel(folder, run.preset, run.dtypes, run.file);
 }
 
 // The most that is allocated at the end of any pass of an Append.
@@ -158,24 +150,6 @@ ModelOptions On(uint32_t threads, const char* weights = "map") {
   options.weights = weights;
   options.engram_io = "buffered";
   options.engram_cache_bytes = 0;
-  return options;
-}
-
-SessionOptions Passes(uint32_t context, uint32_t chunk,
-                      Prefill prefill = Prefill::kFull,
-                      Activations activations = Activations::kF32) {
-  SessionOptions options;
-  options.context = context;
-  options.chunk = chunk;
-  options.prefill = prefill;
-  options.activations = activations;
-  return options;
-}
-
-SessionOptions Without(bool engram, bool rounding) {
-  SessionOptions options = Passes(2048, 256);
-  options.engram = engram;
-  options.state_rounding = rounding;
   return options;
 }
 

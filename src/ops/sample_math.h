@@ -9,6 +9,19 @@
 
 namespace ecphory {
 
+// A finite logit, and the order that chooses among such.
+struct SampleCandidate {
+  float logit;
+  int32_t id;
+};
+constexpr bool SampleBetter(const SampleCandidate& a,
+                            const SampleCandidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+constexpr bool SampleLower(const SampleCandidate& a, const SampleCandidate& b) {
+  return a.id < b.id;
+}
+
 // Of a mass of 1: as many as let all of `vocab` add up.
 constexpr int SampleMassBits(size_t vocab) {
   return std::min(40, 63 - static_cast<int>(std::bit_width(vocab)));

@@ -13,16 +13,6 @@ namespace ecphory {
 
 namespace {
 
-struct Candidate {
-  float logit;
-  int32_t id;
-};
-
-bool Better(const Candidate& a, const Candidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
-bool Lower(const Candidate& a, const Candidate& b) { return a.id < b.id; }
-
 // The logits as they are penalized: a copy only where any is.
 const float* Penalized(const SampleRow& row, size_t vocab) {
   if (row.n_penalized == 0) return row.logits;
@@ -60,10 +50,10 @@ class Draw {
   Draw(const SampleRow& row, const float* logits, size_t vocab, size_t best)
       : row_(row), bits_(SampleMassBits(vocab)), top_(logits[best]) {
     struct Kept;
-    begin_ = end_ = ThreadScratch<Kept, Candidate>(vocab);
+    begin_ = end_ = ThreadScratch<Kept, SampleCandidate>(vocab);
     const bool cuts = row.top_k > 0 || row.top_p < 1;
     for (size_t i = 0; i < vocab; ++i) {
-      const Candidate c{logits[i], static_cast<int32_t>(i)};
+      const SampleCandidate c{logits[i], static_cast<int32_t>(i)};
       if (c.logit == -HUGE_VALF || (!cuts && !Near(c))) continue;
       *end_++ = c;
     }
@@ -76,21 +66,21 @@ class Draw {
     uint64_t* const masses =
         ThreadScratch<Masses, uint64_t>(static_cast<size_t>(end_ - begin_));
     uint64_t total = 0;
-    for (Candidate* c = begin_; c < end_; ++c) {
+    for (SampleCandidate* c = begin_; c < end_; ++c) {
       total += masses[c - begin_] = Mass(*c, row_.temperature);
     }
     uint64_t left = SampleTarget(row_.random, total);
-    const Candidate* c = begin_;
+    const SampleCandidate* c = begin_;
     while (left >= masses[c - begin_]) left -= masses[c++ - begin_];
     return c->id;
   }
 
  private:
-  double Gap(const Candidate& c) const {
+  double Gap(const SampleCandidate& c) const {
     return static_cast<double>(c.logit) - static_cast<double>(top_);
   }
-  bool Near(const Candidate& c) const { return Gap(c) >= row_.min_gap; }
-  uint64_t Mass(const Candidate& c, double temperature) const {
+  bool Near(const SampleCandidate& c) const { return Gap(c) >= row_.min_gap; }
+  uint64_t Mass(const SampleCandidate& c, double temperature) const {
     return SampleMass(Gap(c) / temperature, bits_);
   }
 
@@ -98,39 +88,39 @@ class Draw {
   void CutTopK() {
     if (row_.top_k == 0) return;
     if (row_.top_k < static_cast<size_t>(end_ - begin_)) {
-      Candidate* const end = begin_ + row_.top_k;
-      std::nth_element(begin_, end - 1, end_, Better);
+      SampleCandidate* const end = begin_ + row_.top_k;
+      std::nth_element(begin_, end - 1, end_, SampleBetter);
       end_ = end;
     }
-    if (row_.top_p >= 1) KeepNear(Lower);
+    if (row_.top_p >= 1) KeepNear(SampleLower);
   }
 
   void CutTopP() {
     if (row_.top_p >= 1) return;
     uint64_t total = 0;
-    for (Candidate* c = begin_; c < end_; ++c) total += Mass(*c, 1);
+    for (SampleCandidate* c = begin_; c < end_; ++c) total += Mass(*c, 1);
     const uint64_t wanted = SampleShare(row_.top_p, total);
     // What is near is a prefix of the best as well, and leaves little to sort.
-    KeepNear(Better);
+    KeepNear(SampleBetter);
     uint64_t sum = 0;
-    Candidate* c = begin_;
+    SampleCandidate* c = begin_;
     while (c < end_ && sum < wanted) sum += Mass(*c++, 1);
     end_ = c;
-    std::sort(begin_, end_, Lower);
+    std::sort(begin_, end_, SampleLower);
   }
 
   template <typename Order>
   void KeepNear(const Order& order) {
     end_ = std::remove_if(begin_, end_,
-                          [&](const Candidate& c) { return !Near(c); });
+                          [&](const SampleCandidate& c) { return !Near(c); });
     std::sort(begin_, end_, order);
   }
 
   const SampleRow& row_;
   const int bits_;
   const float top_;
-  Candidate* begin_;
-  Candidate* end_;
+  SampleCandidate* begin_;
+  SampleCandidate* end_;
 };
 
 Sampled SampleOne(const SampleRow& row, size_t vocab) {

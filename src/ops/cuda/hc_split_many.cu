@@ -16,6 +16,7 @@
 
 #include "ops/cuda/hc_split.cuh"
 #include "ops/cuda/hc_split_four.cuh"
+#include "ops/cuda/mbarrier.cuh"
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/shared_limit.cuh"
 #include "ops/cuda/weight.cuh"
@@ -123,10 +124,6 @@ struct LaneStreams {
   }
 };
 
-__device__ uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
 // In one piece, which the compiler does not find out by itself.
 __device__ void StoreShared(float* p, float4 v) {
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(SharedAddress(p)),
@@ -143,57 +140,32 @@ struct FnStages {
   // By one thread.
   __device__ void Begin(unsigned all_steps) const {
     for (unsigned stage = 0; stage < 2; ++stage) {
-      Init(&shared.full[stage], 1);
-      Init(&shared.left[stage], kThreads / kWarp);
+      InitBarrier(&shared.full[stage], 1);
+      InitBarrier(&shared.left[stage], kThreads / kWarp);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    FenceBarriers();
     Fill(0);
     if (all_steps > 1) Fill(1);
   }
-  static __device__ void Init(uint64_t* barrier, unsigned arrivals) {
-    asm volatile(
-        "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)),
-        "r"(arrivals)
-        : "memory");
-  }
-  static __device__ void WaitFor(uint64_t* barrier, unsigned phase) {
-    asm volatile(
-        "{\n"
-        ".reg .pred there;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
-        "@!there bra again;\n"
-        "}\n" ::"r"(SharedAddress(barrier)),
-        "r"(phase)
-        : "memory");
-  }
   __device__ void Fill(unsigned step) const {
     constexpr unsigned kBytes = sizeof(shared.fn[0]);
-    const uint32_t full = SharedAddress(&shared.full[step % 2]);
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full),
-        "n"(kBytes)
-        : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-        "[%0], [%1], %2, [%3];" ::"r"(SharedAddress(shared.fn[step % 2])),
-        "l"(fn + step % steps * (kSlabWarps * kSlabFn)), "n"(kBytes), "r"(full)
-        : "memory");
+    uint64_t* const full = &shared.full[step % 2];
+    ArriveExpecting(full, kBytes);
+    CopyBulk(shared.fn[step % 2], fn + step % steps * (kSlabWarps * kSlabFn),
+             kBytes, full);
   }
   // The first thread fills the stage that all have left.
   __device__ void Enter(unsigned step, unsigned all_steps) const {
     if (threadIdx.x == 0 && step >= 1 && step + 1 < all_steps) {
-      WaitFor(&shared.left[(step - 1) % 2], (step - 1) / 2 % 2);
+      WaitBarrier(&shared.left[(step - 1) % 2], (step - 1) / 2 % 2);
       Fill(step + 1);
     }
-    WaitFor(&shared.full[step % 2], step / 2 % 2);
+    WaitBarrier(&shared.full[step % 2], step / 2 % 2);
   }
   __device__ void Leave(unsigned step) const {
     __syncwarp();
     if (threadIdx.x % kWarp != 0) return;
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(
-                     SharedAddress(&shared.left[step % 2]))
-                 : "memory");
+    ArriveAt(&shared.left[step % 2]);
   }
 };
 

@@ -11,16 +11,6 @@ namespace ecphory::ref {
 
 namespace {
 
-struct Candidate {
-  float logit;
-  int32_t id;
-};
-
-bool Better(const Candidate& a, const Candidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
-bool Lower(const Candidate& a, const Candidate& b) { return a.id < b.id; }
-
 class Draw {
  public:
   Draw(const SampleRow& row, size_t vocab)
@@ -38,27 +28,28 @@ class Draw {
       if (x != -HUGE_VALF) kept_.push_back({x, id});
     }
     if (kept_.empty()) return {0, SampleFault::kNoToken};
-    std::sort(kept_.begin(), kept_.end(), Better);
+    std::sort(kept_.begin(), kept_.end(), SampleBetter);
     top_ = kept_[0].logit;
     if (row_.temperature == 0) return {kept_[0].id};
     if (row_.top_k > 0 && row_.top_k < kept_.size()) kept_.resize(row_.top_k);
     if (row_.top_p < 1) CutTopP();
-    std::erase_if(
-        kept_, [&](const Candidate& c) { return !(Gap(c) >= row_.min_gap); });
-    std::sort(kept_.begin(), kept_.end(), Lower);
+    std::erase_if(kept_, [&](const SampleCandidate& c) {
+      return !(Gap(c) >= row_.min_gap);
+    });
+    std::sort(kept_.begin(), kept_.end(), SampleLower);
     return {Pick()};
   }
 
  private:
-  double Gap(const Candidate& c) const {
+  double Gap(const SampleCandidate& c) const {
     return static_cast<double>(c.logit) - static_cast<double>(top_);
   }
-  uint64_t Mass(const Candidate& c, double temperature) const {
+  uint64_t Mass(const SampleCandidate& c, double temperature) const {
     return SampleMass(Gap(c) / temperature, bits_);
   }
   uint64_t Total(double temperature) const {
     uint64_t total = 0;
-    for (const Candidate& c : kept_) total += Mass(c, temperature);
+    for (const SampleCandidate& c : kept_) total += Mass(c, temperature);
     return total;
   }
 
@@ -80,7 +71,7 @@ class Draw {
   int32_t Pick() const {
     const double temperature = row_.temperature;
     uint64_t left = SampleTarget(row_.random, Total(temperature));
-    for (const Candidate& c : kept_) {
+    for (const SampleCandidate& c : kept_) {
       const uint64_t mass = Mass(c, temperature);
       if (left < mass) return c.id;
       left -= mass;
@@ -91,7 +82,7 @@ class Draw {
   const SampleRow& row_;
   const int bits_;
   std::vector<float> logits_;
-  std::vector<Candidate> kept_;
+  std::vector<SampleCandidate> kept_;
   float top_ = 0;
 };
 
