@@ -82,7 +82,7 @@ HWY_INLINE VI32 Products(const VU8 (&codes)[Codes::kVectors],
   if constexpr (Codes::kOffsetBits != 0) {
     sums = hn::ShiftLeft<Codes::kOffsetBits>(lane_sums);
   }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (size_t v = 0; v < Codes::kVectors; ++v) {
     sums = AddQuads(sums, codes[v], x[v]);
   }
@@ -105,9 +105,20 @@ struct PartTable {
 template <class Codes>
 inline constexpr PartTable<Codes> kParts;
 
+// Whether a group is one step of which each lane is a part, in order.
+template <class Codes>
+constexpr bool LanesAreParts() {
+  if (Codes::kSpan != Codes::kGroup) return false;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    if (Codes::PartOf(0, lane) != lane) return false;
+  }
+  return true;
+}
+
 // The parts' scales, each in all lanes of its part.
 template <class Codes>
 HWY_INLINE VF Spread(VF scales, size_t step) {
+  if constexpr (LanesAreParts<Codes>()) return scales;
   return hn::TableLookupLanes(
       scales,
       hn::IndicesFromVec(kF, hn::Load(kI32, kParts<Codes>.parts[step])));
@@ -121,7 +132,7 @@ HWY_INLINE void AddStep(const Codes (&rows)[kInt8Rows], const Int8Row& x,
   const size_t first = c + step * Codes::kSpan;
   const auto* const codes = reinterpret_cast<const uint8_t*>(x.codes) + first;
   VU8 xv[Codes::kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (size_t v = 0; v < Codes::kVectors; ++v) {
     xv[v] = hn::Load(kU8, codes + v * kStep);
   }

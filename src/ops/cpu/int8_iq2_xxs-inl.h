@@ -17,134 +17,145 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
-// What all targets share: codes have 64 added.
-struct Iq2xxsBase : PlainParts {
-  static constexpr size_t kGroup = kSuperBlock;
-  static constexpr int kOffsetBits = 6;
-  static constexpr size_t kAskedBytes = sizeof(Iq2xxsBlock);
-  // Of parts with the 4-bit scales `fours`.
-  static HWY_INLINE VF ScalesOf(V8F fours, const uint8_t* d) {
-    return Widen(hn::Mul(hn::Add(fours, hn::Set(k8F, 0.5f)),
-                         hn::Set(k8F, DecodeOneF16(d) * 0.25f)));
-  }
-};
-
 #if HWY_TARGET == HWY_AVX3_DL
 
-// Magnitudes plus 64 by 2-bit digits, for look-ups by 6 bits of which 2 matter.
-struct DigitTable {
-  constexpr DigitTable() : bytes() {
-    for (size_t i = 0; i < 64; ++i) {
-      bytes[i] = static_cast<uint8_t>(64 + kIq2xxsMagnitudes[i % 4 % 3]);
+// A byte has half of a grid entry: the digits of value 0, 1, 2 and 3 (or 4 to
+// 7) in bits 4, 2, 0 and 6. So each of them but the last lies in the low 6 bits
+// of a look-up, apart from the bit of its sign, which is bit 0, 1, 2 and 3 (or
+// that after a shift by 4): one instruction puts both into an index, and no
+// digit or sign is moved to a byte of its own.
+inline constexpr int kIq2xxsDigitBits[4] = {4, 2, 0, 6};
+
+struct Iq2xxsTables {
+  constexpr Iq2xxsTables() : halves(), signs(), values() {
+    for (size_t e = 0; e < 256; ++e) {
+      for (size_t i = 0; i < 8; ++i) {
+        halves[i / 4][e] |= static_cast<uint8_t>(
+            (kIq2xxsCodes[e] >> (2 * i) & 3) << kIq2xxsDigitBits[i % 4]);
+      }
+    }
+    for (uint32_t i = 0; i < 128; ++i) signs[i] = Iq2xxsSigns(i);
+    for (size_t j = 0; j < 4; ++j) {
+      // The last one's digit comes shifted right by 2.
+      const int digit = j == 3 ? 4 : kIq2xxsDigitBits[j];
+      for (size_t i = 0; i < 64; ++i) {
+        const int size = kIq2xxsMagnitudes[(i >> digit & 3) % 3];
+        values[j][i] =
+            static_cast<uint8_t>(64 + ((i >> j & 1) != 0 ? -size : size));
+      }
     }
   }
-  alignas(64) uint8_t bytes[64];
+  alignas(64) uint8_t halves[2][256];  // by entry
+  alignas(64) uint8_t signs[128];      // by sign index
+  // The code by an index of 6 bits, for value j or 4 + j.
+  alignas(64) uint8_t values[4][64];
 };
-inline constexpr DigitTable kDigits;
+inline constexpr Iq2xxsTables kIq2xxsTables;
 
-// The grid's 32 codes at 32 indices of 16 bits: the grid is in 8 registers.
-HWY_INLINE __m512i GridCodes(__m512i entries) {
-  const auto look_up = [&](size_t first) HWY_ATTR {
-    return _mm512_permutex2var_epi16(
-        _mm512_loadu_si512(kIq2xxsCodes + first), entries,
-        _mm512_loadu_si512(kIq2xxsCodes + first + 32));
-  };
-  const __mmask32 odd = _mm512_test_epi16_mask(entries, _mm512_set1_epi16(64));
-  const __mmask32 upper =
-      _mm512_test_epi16_mask(entries, _mm512_set1_epi16(128));
-  const __m512i low = _mm512_mask_mov_epi16(look_up(0), odd, look_up(64));
-  const __m512i high = _mm512_mask_mov_epi16(look_up(128), odd, look_up(192));
-  return _mm512_mask_mov_epi16(low, upper, high);
-}
-
-// The eight signs of each index of seven, of which the last makes the number of
-// negative ones even.
-struct SignTable {
-  constexpr SignTable() : bytes() {
-    for (uint32_t i = 0; i < 128; ++i) bytes[i] = Iq2xxsSigns(i);
-  }
-  alignas(64) uint8_t bytes[128];
-};
-inline constexpr SignTable kSigns;
-
-// A part is a 64-bit lane throughout: 4 entries, then 4 sign indices of 7 bits
-// and the scale. The vector v of a block has entry v of each part.
-struct Iq2xxsShape : Iq2xxsBase {
-  static constexpr size_t kVectors = 4;
+// Two blocks are a vector of 64 entries, and the vector i of codes has value i
+// of each: a 32-bit lane is a part throughout, and its sum is complete.
+struct Iq2xxsShape : PlainParts {
+  static constexpr size_t kGroup = 2 * kSuperBlock;
+  static constexpr size_t kVectors = 8;
   static constexpr size_t kSpan = kGroup;
-  static constexpr size_t kPiece = 8;
-  static constexpr size_t PartOf(size_t, size_t lane) { return lane / 2; }
+  static constexpr size_t kPiece = 4;
+  static constexpr int kOffsetBits = 6;
+  static constexpr size_t kAskedBytes = 2 * sizeof(Iq2xxsBlock);
+  static constexpr size_t PartOf(size_t, size_t lane) { return lane; }
+};
+
+// The look-ups of two blocks, from which Codes<i>() takes what is value i of
+// each entry.
+struct Iq2xxsPair {
+  HWY_INLINE void Open(const uint8_t* first, const uint8_t* second) {
+    alignas(64) static constexpr int32_t kEven[16] = {
+        0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
+    const Iq2xxsTables* tables = &kIq2xxsTables;
+    // Loaded here: kept in registers they would push out what is needed more.
+    asm("" : "+r"(tables));
+    VU8 a = Parts(first), b = Parts(second);
+    KeepInRegister(a);
+    KeepInRegister(b);
+    const __m512i even = _mm512_load_si512(kEven);
+    const __m512i entries = _mm512_permutex2var_epi32(a.raw, even, b.raw);
+    const __m512i signs_scale = _mm512_permutex2var_epi32(
+        a.raw, _mm512_or_si512(even, _mm512_set1_epi32(1)), b.raw);
+    halves[0] = LookUp(tables->halves[0], entries);
+    halves[1] = LookUp(tables->halves[1], entries);
+    const __m512i indices = _mm512_multishift_epi64_epi8(
+        _mm512_set1_epi64(0x352e2720150e0700), signs_scale);
+    signs = _mm512_permutex2var_epi8(_mm512_load_si512(tables->signs), indices,
+                                     _mm512_load_si512(tables->signs + 64));
+    const VF fours{_mm512_cvtepi32_ps(_mm512_srli_epi32(signs_scale, 28))};
+    const VF quarter = hn::Mul(Factors(first, second), hn::Set(kF, 0.25f));
+    scales = hn::Mul(hn::Add(fours, hn::Set(kF, 0.5f)), quarter);
+  }
+  template <size_t kValue>
+  HWY_INLINE VU8 Codes() const {
+    constexpr size_t j = kValue % 4;
+    constexpr char kDigit = j == 1 ? 0x0c : j == 2 ? 0x03 : 0x30;
+    __m512i digits = halves[kValue / 4], bits = signs;
+    if constexpr (j == 3) digits = _mm512_srli_epi16(digits, 2);
+    if constexpr (kValue >= 4) bits = _mm512_srli_epi16(bits, 4);
+    // Digits where the mask says so, elsewhere signs.
+    const __m512i index =
+        _mm512_ternarylogic_epi64(_mm512_set1_epi8(kDigit), digits, bits, 0xca);
+    return VU8{_mm512_permutexvar_epi8(
+        index, _mm512_load_si512(kIq2xxsTables.values[j]))};
+  }
+
+  static HWY_INLINE VU8 Parts(const uint8_t* block) {
+    return VU8{_mm512_loadu_si512(block + offsetof(Iq2xxsBlock, parts))};
+  }
+  static HWY_INLINE __m512i LookUp(const uint8_t* table, __m512i entries) {
+    const auto half = [&](const uint8_t* from) HWY_ATTR {
+      return _mm512_permutex2var_epi8(_mm512_load_si512(from), entries,
+                                      _mm512_load_si512(from + 64));
+    };
+    return _mm512_mask_mov_epi8(half(table), _mm512_movepi8_mask(entries),
+                                half(table + 128));
+  }
+  // d of the first block in the first 8 lanes, of the second in the others.
+  static HWY_INLINE VF Factors(const uint8_t* first, const uint8_t* second) {
+    const auto eight = [](const uint8_t* block) HWY_ATTR {
+      int16_t d;
+      std::memcpy(&d, block + offsetof(Iq2xxsBlock, d), sizeof(d));
+      return _mm_set1_epi16(d);
+    };
+    return VF{_mm512_cvtph_ps(_mm256_inserti128_si256(
+        _mm256_castsi128_si256(eight(first)), eight(second), 1))};
+  }
+
+  __m512i halves[2];
+  __m512i signs;
+  VF scales;  // of the parts
 };
 
 struct Iq2xxsCodes : Iq2xxsShape {
   using Shape = Iq2xxsShape;
 
   Iq2xxsCodes(const Matrix& weight, size_t row)
-      : blocks(RowBytes(weight, row)), last(weight.cols / kSuperBlock - 1) {
-    for (size_t b = 0; b < kAhead; ++b) UnpackSigns(b);
+      : blocks(RowBytes(weight, row)) {}
+  // In a row's last block, if it has none to go with, the block is both.
+  HWY_INLINE void Begin(size_t c, size_t n) {
+    group = blocks + c / kSuperBlock * sizeof(Iq2xxsBlock);
+    pair.Open(group, n == kGroup ? group + sizeof(Iq2xxsBlock) : group);
   }
-  HWY_INLINE void Begin(size_t c, size_t) {
-    block = c / kSuperBlock;
-    UnpackSigns(block + kAhead);
-    group = blocks + block * sizeof(Iq2xxsBlock);
-    // Of each entry the 16-bit lane that begins with it: the look-up ignores
-    // what lies above.
-    grid = GridCodes(_mm512_multishift_epi64_epi8(
-        _mm512_set1_epi64(0x2018181010080800), Parts(group)));
-  }
-  HWY_INLINE VF Scales() const {
-    const V8F fours{_mm256_cvtepi32_ps(
-        _mm512_cvtepi64_epi32(_mm512_srli_epi64(Parts(group), 60)))};
-    return ScalesOf(fours, group);
-  }
+  HWY_INLINE VF Scales() const { return pair.scales; }
   template <bool kWhole>
-  HWY_INLINE void Step(size_t, size_t, VU8 (&out)[4]) const {
-    const uint64_t* const signs = negative[block % kSlots];
-#pragma GCC unroll 4
-    for (size_t v = 0; v < 4; ++v) {
-      // Each digit of an entry is shifted to a byte.
-      const __m512i digits = _mm512_multishift_epi64_epi8(
-          _mm512_set1_epi64(0x0e0c0a0806040200 +
-                            static_cast<int64_t>(v) * 0x1010101010101010),
-          grid);
-      const __m512i codes =
-          _mm512_permutexvar_epi8(digits, _mm512_load_si512(kDigits.bytes));
-      out[v] = VU8{_mm512_mask_sub_epi8(
-          codes, signs[v], _mm512_set1_epi8(static_cast<char>(128)), codes)};
-    }
+  HWY_INLINE void Step(size_t, size_t, VU8 (&out)[8]) const {
+    out[0] = pair.Codes<0>();
+    out[1] = pair.Codes<1>();
+    out[2] = pair.Codes<2>();
+    out[3] = pair.Codes<3>();
+    out[4] = pair.Codes<4>();
+    out[5] = pair.Codes<5>();
+    out[6] = pair.Codes<6>();
+    out[7] = pair.Codes<7>();
   }
-
-  static HWY_INLINE __m512i Parts(const uint8_t* from) {
-    return _mm512_loadu_si512(from + offsetof(Iq2xxsBlock, parts));
-  }
-  // Some blocks before they are needed: a mask that is loaded where a vector
-  // has just been stored waits for long. Behind a row's end its last again.
-  HWY_INLINE void UnpackSigns(size_t at) {
-    // Byte v of each part goes to the vector v.
-    alignas(64) static constexpr uint8_t kPlaces[64] = {
-        0, 8,  16, 24, 32, 40, 48, 56, 1, 9,  17, 25, 33, 41, 49, 57,
-        2, 10, 18, 26, 34, 42, 50, 58, 3, 11, 19, 27, 35, 43, 51, 59};
-    const __m512i parts =
-        Parts(blocks + HWY_MIN(at, last) * sizeof(Iq2xxsBlock));
-    const __m512i indices =
-        _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x352e2720), parts);
-    const __m512i signs =
-        _mm512_permutex2var_epi8(_mm512_load_si512(kSigns.bytes), indices,
-                                 _mm512_load_si512(kSigns.bytes + 64));
-    const __m512i placed =
-        _mm512_permutexvar_epi8(_mm512_load_si512(kPlaces), signs);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(negative[at % kSlots]),
-                       _mm512_castsi512_si256(placed));
-  }
-  static constexpr size_t kAhead = 3;  // blocks
-  static constexpr size_t kSlots = 4;
   const uint8_t* blocks;
-  size_t last;  // block of a row
-  size_t block = 0;
   const uint8_t* group = nullptr;
-  // Of a block; a bit a value, 64 for each vector of codes.
-  alignas(32) uint64_t negative[kSlots][4];
-  __m512i grid = _mm512_setzero_si512();
+  Iq2xxsPair pair = {};
 };
 
 #else
@@ -164,9 +175,12 @@ inline constexpr GridTable kGridPlus64;
 
 // The first vector of a step has entries 0 and 1 of each part, the second 2 and
 // 3.
-struct Iq2xxsShape : Iq2xxsBase {
+struct Iq2xxsShape : PlainParts {
+  static constexpr size_t kGroup = kSuperBlock;
   static constexpr size_t kVectors = 2;
   static constexpr size_t kSpan = 2 * kStep;
+  static constexpr int kOffsetBits = 6;
+  static constexpr size_t kAskedBytes = sizeof(Iq2xxsBlock);
   static constexpr size_t PartOf(size_t i, size_t lane) {
     return i * (kSpan / 32) + lane / 4;
   }
@@ -192,7 +206,8 @@ struct Iq2xxsCodes : Iq2xxsShape {
     }
   }
   HWY_INLINE VF Scales() const {
-    return ScalesOf(hn::LoadU(k8F, fours), group);
+    const V8F halves = hn::Add(hn::LoadU(k8F, fours), hn::Set(k8F, 0.5f));
+    return Widen(hn::Mul(halves, hn::Set(k8F, DecodeOneF16(group) * 0.25f)));
   }
   template <bool kWhole>
   HWY_INLINE void Step(size_t i, size_t, VU8 (&out)[2]) const {

@@ -104,7 +104,7 @@ HWY_INLINE RoundedBlock RoundBlock(const float* HWY_RESTRICT x,
 
 constexpr size_t kBytes = 4 * kLanes;  // of a vector of codes
 
-// Where kernels want the codes of a block of 32, as pieces of 16 or 8: a vector
+// Where kernels want the codes of a block of 32, as pieces of 16 or 4: a vector
 // of weights comes out of one operation, and its lanes should belong to few
 // parts. In order, unless said otherwise.
 struct Order {
@@ -112,6 +112,7 @@ struct Order {
   size_t vectors = 1;        // of codes that a lane takes in a step
   size_t piece = 16;         // values
   bool pairs = false;        // pieces are even and odd values, not halves
+  bool eighths = false;      // pieces are every eighth value
   bool sums = false;         // kernels need Int8Row::sums and half_sums
   size_t block_stride = 0;   // between pieces of neighbouring blocks ...
   size_t blocks = 1;         // ... of so many, after which comes ...
@@ -130,11 +131,12 @@ constexpr Order OrderOf(WeightFormat format) {
   constexpr bool kWide = kBytes == 64;
   switch (format) {
 #if HWY_TARGET == HWY_AVX3_DL
-    case WeightFormat::kIQ2_XXS:  // a vector of each quarter
-      order.span = 256;
-      order.vectors = 4;
-      order.piece = 8;
-      order.next_stride = 8;
+    case WeightFormat::kIQ2_XXS:  // a vector of each eighth value
+      order.span = 512;
+      order.vectors = 8;
+      order.piece = 4;
+      order.eighths = true;
+      order.next_stride = 4;
       order.piece_stride = kBytes;
       break;
 #else
@@ -172,12 +174,27 @@ constexpr Order OrderOf(WeightFormat format) {
 template <WeightFormat kFormat>
 HWY_INLINE void StoreCodes(const int8_t* codes, size_t block, int8_t* span) {
   constexpr Order kOrder = OrderOf(kFormat);
-#pragma GCC unroll 4
-  for (size_t i = 0; i < kInt8Block; i += 8) {
+  constexpr size_t kCopied = kOrder.piece < 8 ? kOrder.piece : 8;
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kInt8Block; i += kCopied) {
     const size_t place =
         kOrder.Place(block, i / kOrder.piece) + i % kOrder.piece;
-    std::memcpy(span + place, codes + i, 8);
+    std::memcpy(span + place, codes + i, kCopied);
   }
+}
+
+// Codes of a block as eight times every eighth of them.
+HWY_INLINE void ToEighths([[maybe_unused]] int8_t* codes) {
+#if HWY_TARGET == HWY_AVX3_DL
+  alignas(32) static constexpr uint8_t kFrom[kInt8Block] = {
+      0, 8,  16, 24, 1, 9,  17, 25, 2, 10, 18, 26, 3, 11, 19, 27,
+      4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31};
+  __m256i* const block = reinterpret_cast<__m256i*>(codes);
+  const __m256i from =
+      _mm256_load_si256(reinterpret_cast<const __m256i*>(kFrom));
+  _mm256_store_si256(block,
+                     _mm256_permutexvar_epi8(from, _mm256_load_si256(block)));
+#endif
 }
 
 void StoreSums(const Int8Row& row, size_t c, const RoundedBlock& block) {
@@ -219,6 +236,7 @@ HWY_INLINE void RoundRowOf(const float* x, size_t cols, const Int8Row& row) {
     if constexpr (kOrder.sums) StoreSums(row, c, block);
     row.block_sums[c / 32] = block.halves[0] + block.halves[1];
     const size_t first = c % kOrder.span;
+    if constexpr (kOrder.eighths) ToEighths(codes);
     StoreCodes<kFormat>(codes, first / kInt8Block, row.codes + c - first);
   }
   if constexpr (!kOrder.sums) StoreLaneSums(row, cols, kOrder.vectors);

@@ -96,7 +96,7 @@ void PackTile(uint8_t* const* x8, size_t first, size_t tokens, size_t padded,
       constexpr size_t kPiece = PieceSize<Shape>();
       const size_t* const places =
           kPiecePlaces<Shape>.places + in_group / kPiece;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (size_t i = 0; i < kInt8Block / kPiece; ++i) {
         std::memcpy(block + t * kInt8Block + i * kPiece, codes + places[i],
                     kPiece);
@@ -118,24 +118,19 @@ void PackTile(uint8_t* const* x8, size_t first, size_t tokens, size_t padded,
   }
 }
 
-// Four rows' 16 codes at a time, eight at `first` and eight at `second`, so
-// that fours of codes come side by side.
-template <class Row>
-HWY_INLINE void StorePieces(const Row (&rows)[kInt8Rows], size_t first,
-                            size_t second, uint8_t* out) {
-  __m128 pieces[kInt8Rows];
-  for (size_t r = 0; r < kInt8Rows; ++r) {
-    uint64_t eights[2];
-    std::memcpy(&eights[0], rows[r].codes + first, 8);
-    std::memcpy(&eights[1], rows[r].codes + second, 8);
-    pieces[r] = _mm_castsi128_ps(_mm_set_epi64x(
-        static_cast<int64_t>(eights[1]), static_cast<int64_t>(eights[0])));
+// 16 codes, of which pieces begin at `places`.
+template <size_t kPiece>
+HWY_INLINE __m128i LoadPieces(const uint8_t* codes, const size_t* places) {
+  static_assert(kPiece == 16 || kPiece == 4);
+  if constexpr (kPiece == 16) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + places[0]));
   }
-  _MM_TRANSPOSE4_PS(pieces[0], pieces[1], pieces[2], pieces[3]);
-  for (size_t quad = 0; quad < 4; ++quad) {
-    _mm_storeu_ps(reinterpret_cast<float*>(out + quad * 4 * kTileRows),
-                  pieces[quad]);
+  int32_t fours[4];
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 4; ++i) {
+    std::memcpy(&fours[i], codes + places[i], sizeof(fours[i]));
   }
+  return _mm_setr_epi32(fours[0], fours[1], fours[2], fours[3]);
 }
 
 // Rows [row, row + 4) of a tile, at its lane `lane`.
@@ -148,13 +143,20 @@ void PackRows(PanelRow<Codes> (&rows)[kInt8Rows], size_t lane, size_t cols,
   constexpr size_t kPiece = PieceSize<Shape>();
   for (size_t c = 0; c < cols; c += kInt8Block, out += Layout::kRowBytes) {
     const size_t in_group = c % Shape::kGroup;
+    const size_t* const places = kPiecePlaces<Shape>.places + in_group / kPiece;
     for (size_t h = 0; h < kInt8Block; h += 16) {
-      const auto place = [&](size_t i) {
-        return c - in_group +
-               kPiecePlaces<Shape>.places[(in_group + i) / kPiece] + i % kPiece;
-      };
-      StorePieces(rows, place(h), place(h + 8),
-                  out + (h * kTileRows + 4 * lane));
+      __m128 codes[kInt8Rows];
+      for (size_t r = 0; r < kInt8Rows; ++r) {
+        codes[r] = _mm_castsi128_ps(LoadPieces<kPiece>(
+            rows[r].codes + (c - in_group), places + h / kPiece));
+      }
+      // Fours of codes come side by side.
+      _MM_TRANSPOSE4_PS(codes[0], codes[1], codes[2], codes[3]);
+      for (size_t quad = 0; quad < 4; ++quad) {
+        _mm_storeu_ps(reinterpret_cast<float*>(
+                          out + (h + 4 * quad) * kTileRows + 4 * lane),
+                      codes[quad]);
+      }
     }
     float* const floats =
         reinterpret_cast<float*>(out + kTileRows * kInt8Block) + lane;
