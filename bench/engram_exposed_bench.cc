@@ -76,7 +76,7 @@ Status ReadAlone(const Model& model, const Ids& ids, double* seconds) {
   ECPHORY_ASSIGN_OR_RETURN(
       const std::unique_ptr<EngramFetch> fetch,
       EngramFetch::Create(*impl.hasher, *impl.store, /*resident=*/nullptr,
-                          kChunk, HostDevice()));
+                          kChunk, HostDevice(), *impl.pool));
   const std::vector<uint8_t> image(ids.size());
   engram::History history;
   const auto part = [&](const auto& all, size_t first) {

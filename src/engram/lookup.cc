@@ -171,6 +171,44 @@ void Lookup::Sort() {
   }
 }
 
+size_t Lookup::TakePages(const ReadRules& rules) {
+  const size_t row_bytes = table_->row_bytes(), distinct = groups_.size();
+  bytes_.resize(kBatch * row_bytes);
+  QueuedRead reads[kBatch];
+  uint8_t taken[kMaxParts][kBatch];
+  size_t left = 0, left_requests = 0;
+  for (size_t begin = 0; begin < distinct; begin += kBatch) {
+    const size_t count = std::min(kBatch, distinct - begin);
+    std::fill_n(taken[1], count, uint8_t{1});
+    size_t at = 0;  // of a row's bytes
+    for (size_t p = 0; p < table_->parts(); ++p) {
+      const TableReader::Part& part = table_->part(p);
+      for (size_t i = 0; i < count; ++i) {
+        reads[i] = {.bytes = static_cast<uint32_t>(part.bytes),
+                    .offset = part.offset + row(begin + i) * part.bytes,
+                    .buffer = bytes_.data() + i * row_bytes + at};
+      }
+      rules.part[p].pages->Take({reads, count}, taken[p]);
+      at += part.bytes;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const uint8_t* const codes = bytes_.data() + i * row_bytes;
+      if (taken[0][i] != 0 && taken[1][i] != 0 &&
+          Deliver(begin + i, codes, codes + table_->part(0).bytes)) {
+        continue;
+      }
+      const size_t first = groups_[begin + i], end = EndOf(begin + i);
+      groups_[left++] = left_requests;
+      for (size_t j = first; j < end; ++j) {
+        requests_[left_requests++] = requests_[j];
+      }
+    }
+  }
+  groups_.resize(left);
+  requests_.resize(left_requests);
+  return distinct - left;
+}
+
 ReadRun Lookup::RunAt(size_t begin, size_t limit, const ReadRules& rules,
                       bool merge) const {
   ReadRun run;
@@ -198,9 +236,7 @@ bool Lookup::Deliver(size_t index, const uint8_t* codes,
   const Request& first = requests_[groups_[index]];
   uint8_t* values = Place(first);
   if (!table_->Decode(codes, scales, format_, values)) return false;
-  const size_t end =
-      index + 1 < groups_.size() ? groups_[index + 1] : requests_.size();
-  for (size_t i = groups_[index] + 1; i < end; ++i) {
+  for (size_t i = groups_[index] + 1; i < EndOf(index); ++i) {
     std::memcpy(Place(requests_[i]), values, out_bytes_);
   }
   return true;

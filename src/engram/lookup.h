@@ -9,6 +9,7 @@
 
 #include "ecphory/status.h"
 #include "engram/table_reader.h"
+#include "io/cached_pages.h"
 #include "io/file_view.h"
 
 namespace ecphory::engram {
@@ -23,9 +24,10 @@ struct TableView {
 // How reads of a table's parts must look.
 struct ReadRules {
   struct Rule {
-    uint32_t file = 0;       // of the queue
-    uint32_t alignment = 1;  // of offsets and lengths, a power of two
-    uint32_t max_bytes = 0;  // of one read; a row's aligned extent fits
+    uint32_t file = 0;             // of the queue
+    uint32_t alignment = 1;        // of offsets and lengths, a power of two
+    uint32_t max_bytes = 0;        // of one read; a row's aligned extent fits
+    CachedPages* pages = nullptr;  // null: not known
   };
   Rule part[kMaxParts];
 };
@@ -66,6 +68,10 @@ class Lookup {
                     uint64_t* failed);
   // Sorts what is left by place on disk and finds the distinct rows.
   void Sort();
+  // Then: delivers the distinct rows that the page cache has, of tables whose
+  // rules know its pages, and takes them out; returns how many. Broken rows are
+  // left.
+  size_t TakePages(const ReadRules& rules);
 
   const TableReader& table() const { return *table_; }
   RowFormat format() const { return format_; }
@@ -86,6 +92,10 @@ class Lookup {
  private:
   Status VisitBatch(const TableView& view, size_t begin, size_t count,
                     uint64_t* failed);
+  // Behind the last request of a distinct row.
+  size_t EndOf(size_t index) const {
+    return index + 1 < groups_.size() ? groups_[index + 1] : requests_.size();
+  }
   uint8_t* Place(const Request& request) const {
     return out_ + request.place * out_bytes_;
   }

@@ -67,13 +67,13 @@ const TableSource& Store::table(size_t index) const {
 }
 
 void Store::Submit(std::span<const LookupRequest> requests,
-                   std::span<Ticket> tickets) {
-  impl_->core.Submit(requests, tickets);
+                   std::span<Ticket> tickets, ThreadPool* pool) {
+  impl_->core.Submit(requests, tickets, pool);
 }
 
 Ticket Store::Submit(const LookupRequest& request) {
   Ticket ticket = 0;
-  impl_->core.Submit({&request, 1}, {&ticket, 1});
+  impl_->core.Submit({&request, 1}, {&ticket, 1}, nullptr);
   return ticket;
 }
 

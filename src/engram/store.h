@@ -17,6 +17,10 @@
 #include "io/io_mode.h"
 #include "tensor/table_codec.h"
 
+namespace ecphory {
+class ThreadPool;
+}
+
 namespace ecphory::engram {
 
 // One table: where it lies and how its rows are packed.
@@ -125,9 +129,11 @@ class Store {
 
   // Starts reading: tickets[i] stands for requests[i], all in one submission to
   // the kernel. Each `out` must stay valid until Wait or Cancel of its ticket
-  // returned. A row or table that does not exist is reported by Wait.
+  // returned. A row or table that does not exist is reported by Wait. Rows that
+  // are in memory or the page cache are there when it returns; `pool`, where
+  // given, shares that work, request by request.
   void Submit(std::span<const LookupRequest> requests,
-              std::span<Ticket> tickets);
+              std::span<Ticket> tickets, ThreadPool* pool = nullptr);
   Ticket Submit(const LookupRequest& request);
   // Whether Wait would return at once. Takes in what has been read so far.
   bool Ready(Ticket ticket) const;

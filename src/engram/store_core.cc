@@ -19,6 +19,15 @@ constexpr uint64_t kSlotMask = (uint64_t{1} << kSlotBits) - 1;
 // token of five sequences with the released layout.
 constexpr size_t kShortRows = 256;
 
+// The most lookups that one call prepares at a time.
+constexpr size_t kMostTogether = 64;
+
+size_t RowsOf(std::span<const LookupRequest> requests) {
+  size_t rows = 0;
+  for (const LookupRequest& request : requests) rows += request.rows.size();
+  return rows;
+}
+
 double SecondsSince(StoreCore::Clock::time_point start) {
   return std::chrono::duration<double>(StoreCore::Clock::now() - start).count();
 }
@@ -112,39 +121,55 @@ size_t StoreCore::LeastToReap() const {
 }
 
 void StoreCore::Submit(std::span<const LookupRequest> requests,
-                       std::span<Ticket> tickets) {
+                       std::span<Ticket> tickets, ThreadPool* pool) {
   ECPHORY_CHECK(requests.size() == tickets.size());
   const Clock::time_point now = Clock::now();
-  Backlog* const backlog = BacklogFor(requests);
+  const bool few = RowsOf(requests) <= kShortRows;
+  Backlog* const backlog = io_.queue == nullptr ? &viewed_
+                           : few                ? &short_
+                                                : &long_;
+  // As many are prepared together as there are threads; a few rows take less
+  // time than other threads to begin.
+  const size_t together =
+      few || pool == nullptr ? 1 : std::min(pool->threads(), kMostTogether);
+  Slot* slots[kMostTogether];
   Lock lock(mutex_);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    Slot* slot = AcquireSlot();
-    slot->submitted = now;
-    lock.unlock();  // nobody else knows the slot
-    PrepareUnlocked(requests[i], slot);
+  for (size_t begin = 0; begin < requests.size(); begin += together) {
+    const size_t count = std::min(together, requests.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      slots[i] = AcquireSlot();
+      slots[i]->submitted = now;
+    }
+    lock.unlock();  // nobody else knows the slots
+    const auto prepare = [&](size_t first, size_t end, size_t) {
+      for (size_t i = first; i < end; ++i) {
+        PrepareUnlocked(requests[begin + i], slots[i]);
+      }
+    };
+    count == 1 ? prepare(0, 1, 0) : pool->ParallelFor(count, 1, prepare);
     lock.lock();
-    slot->backlog = backlog;
-    Enqueue(slot);
-    tickets[i] = slot->ticket;
-    StoreStats& stats = counters_[slot->table].stats;
-    ++stats.lookups;
-    stats.rows += requests[i].rows.size();
-    stats.cache_hits += slot->stats.cache_hits;
-    stats.rows_read += slot->stats.rows_read;
-    stats.bytes_read += slot->stats.bytes_read;
-    // All requests of a call go to the kernel at once, unless one fills the
-    // queue alone: then the disk is busy while the next one is sorted.
-    if (i + 1 == requests.size() || slot->end >= ops_.size()) Pump(&lock);
+    for (size_t i = 0; i < count; ++i) {
+      slots[i]->backlog = backlog;
+      tickets[begin + i] = EnterSlot(slots[i], requests[begin + i]);
+      // All requests of a call go to the kernel at once, unless one fills the
+      // queue alone: then the disk is busy while the next one is sorted.
+      const bool last = begin + i + 1 == requests.size();
+      if (last || slots[i]->end >= ops_.size()) Pump(&lock);
+    }
   }
   HandOn();
 }
 
-StoreCore::Backlog* StoreCore::BacklogFor(
-    std::span<const LookupRequest> requests) {
-  if (io_.queue == nullptr) return &viewed_;
-  size_t rows = 0;
-  for (const LookupRequest& request : requests) rows += request.rows.size();
-  return rows <= kShortRows ? &short_ : &long_;
+// Returns its ticket.
+Ticket StoreCore::EnterSlot(Slot* slot, const LookupRequest& request) {
+  const Ticket ticket = Enqueue(slot);
+  StoreStats& stats = counters_[slot->table].stats;
+  ++stats.lookups;
+  stats.rows += request.rows.size();
+  stats.cache_hits += slot->stats.cache_hits;
+  stats.rows_read += slot->stats.rows_read;
+  stats.bytes_read += slot->stats.bytes_read;
+  return ticket;
 }
 
 void StoreCore::PrepareUnlocked(const LookupRequest& request, Slot* slot) {
@@ -164,6 +189,12 @@ void StoreCore::PrepareUnlocked(const LookupRequest& request, Slot* slot) {
   if (!slot->status.ok()) return;
   if (io_.queue != nullptr) {
     lookup.Sort();
+    const ReadRules& rules = io_.rules[request.table];
+    if (rules.part[0].pages != nullptr) {
+      slot->stats.rows_read = lookup.TakePages(rules);
+      slot->stats.bytes_read =
+          slot->stats.rows_read * lookup.table().row_bytes();
+    }
     slot->end = lookup.distinct_rows();
   } else {
     VisitWarmUnlocked(slot);
@@ -193,7 +224,7 @@ StoreCore::Slot* StoreCore::FindSlot(Ticket ticket) const {
   return slots_[index]->ticket == ticket ? slots_[index].get() : nullptr;
 }
 
-void StoreCore::Enqueue(Slot* slot) {
+Ticket StoreCore::Enqueue(Slot* slot) {
   slot->ticket = (++calls_ << kSlotBits) | slot->index;
   if (slot->status.ok() && !broken_.ok()) slot->status = broken_;
   const bool refused = !slot->status.ok() && slot->failed == kNone;
@@ -203,6 +234,7 @@ void StoreCore::Enqueue(Slot* slot) {
   } else {
     Queue(slot);
   }
+  return slot->ticket;
 }
 
 void StoreCore::Queue(Slot* slot) {

@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "ecphory/histogram.h"
 #include "ecphory/status.h"
 #include "engram/lookup.h"
@@ -43,7 +44,7 @@ class StoreCore {
   Status Start();
 
   void Submit(std::span<const LookupRequest> requests,
-              std::span<Ticket> tickets);
+              std::span<Ticket> tickets, ThreadPool* pool);
   bool Ready(Ticket ticket);
   Status Wait(Ticket ticket, LookupStats* stats);
   void Cancel(Ticket ticket);
@@ -96,7 +97,6 @@ class StoreCore {
     size_t failed = kNone;
     Status status;
     std::condition_variable wake;  // of its Wait() or Cancel()
-    Slot* next_in_call = nullptr;  // of the same Submit()
 
     bool done() const { return next == end && running == 0; }
   };
@@ -119,13 +119,13 @@ class StoreCore {
   // Slots (store_core.cc).
   Slot* AcquireSlot();
   Slot* FindSlot(Ticket ticket) const;
-  void Enqueue(Slot* slot);
+  Ticket Enqueue(Slot* slot);
+  Ticket EnterSlot(Slot* slot, const LookupRequest& request);
   void Queue(Slot* slot);
   void DropRest(Slot* slot);
   void FailAt(Slot* slot, size_t index, Status status);
   void Finish(Slot* slot);
   void Recycle(Slot* slot);
-  Backlog* BacklogFor(std::span<const LookupRequest> requests);
   void PrepareUnlocked(const LookupRequest& request, Slot* slot);
   // Roles (store_core.cc).
   bool Progress(Slot* own, Lock* lock);

@@ -122,7 +122,8 @@ Result<StoreIo> MakeStoreIo(std::span<const TableReader> tables,
       const uint32_t index = IndexOf(files, table, p);
       const uint32_t alignment = io.queue->alignment(index);
       rules.part[p] = {index, alignment,
-                       MaxBytes(table.part(p).bytes, alignment)};
+                       MaxBytes(table.part(p).bytes, alignment),
+                       io.queue->pages(index)};
       io.scratch_alignment = std::max<size_t>(io.scratch_alignment, alignment);
     }
     io.rules.push_back(rules);

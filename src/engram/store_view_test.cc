@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "engram/store.h"
 #include "engram/store_testing.h"
 #include "io/test_directory.h"
@@ -146,6 +147,48 @@ INSTANTIATE_TEST_SUITE_P(
                                      TableCodec::kBf16, TableCodec::kQ8_0,
                                      TableCodec::kQ4_0, TableCodec::kQ4_1)),
     WayAndCodec);
+
+// Many requests of a call, whose rows several threads fetch.
+class StoreTogether : public StoreViews {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, StoreTogether,
+    testing::Combine(testing::Values(IoMode::kBuffered, IoMode::kMmap,
+                                     IoMode::kRam, IoMode::kPread),
+                     testing::Values(TableCodec::kRow264,
+                                     TableCodec::kReleasedPair)),
+    WayAndCodec);
+
+TEST_P(StoreTogether, EachRequestGetsItsRows) {
+  constexpr size_t kRequests = 70, kEach = 150, kMissing = 33;
+  const auto store = Open();
+  ThreadPool pool(3);
+  const size_t bytes = table_.WholeRow(0).size();
+  std::vector<uint64_t> rows = RandomRows(kRows, kRequests * kEach, 7);
+  rows[kMissing * kEach + 5] = kRows;  // of one request
+  for (int round = 0; round < 3; ++round) {
+    std::vector<uint8_t> out(rows.size() * bytes);
+    std::vector<LookupRequest> requests;
+    for (size_t i = 0; i < kRequests; ++i) {
+      requests.push_back({.rows = std::span(rows).subspan(i * kEach, kEach),
+                          .out = out.data() + i * kEach * bytes,
+                          .format = RowFormat::kRaw});
+    }
+    std::vector<Ticket> tickets(kRequests);
+    store->Submit(requests, tickets, &pool);
+    for (size_t i = 0; i < kRequests; ++i) {
+      const Status status = store->Wait(tickets[i]);
+      ASSERT_EQ(status.ok(), i != kMissing) << i << status.ToString();
+      for (size_t j = i * kEach; status.ok() && j < (i + 1) * kEach; ++j) {
+        const std::vector<uint8_t> expected = table_.WholeRow(rows[j]);
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                               out.begin() + static_cast<ptrdiff_t>(j * bytes)))
+            << i << " " << j;
+      }
+    }
+  }
+  EXPECT_EQ(store->stats().lookups, 3 * kRequests);
+}
 
 }  // namespace
 }  // namespace ecphory::engram

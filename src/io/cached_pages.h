@@ -1,6 +1,7 @@
 // The pages of a file that were read through the page cache before, in place.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -14,7 +15,7 @@ namespace ecphory {
 // A page that was read once is mapped, and likely still in the page cache: its
 // bytes are copied without a system call. One bit a page says which were read;
 // where it is wrong, the copy waits for the disk and is right all the same.
-// Used by one thread at a time.
+// Thread-safe.
 class CachedPages {
  public:
   // Never fails: where the file cannot be mapped, no page is known.
@@ -34,17 +35,33 @@ class CachedPages {
   // copied could not be had (the file was cut, the disk failed).
   size_t Copy(std::span<const QueuedRead> reads) const;
 
+  // taken[i] becomes 1 where the page cache had all of reads[i], which is then
+  // in its buffer: copied where it is known, read without waiting for the disk
+  // where it is not. 0: it is to be read.
+  void Take(std::span<const QueuedRead> reads, uint8_t* taken);
+  // After copies of `hits` known reads, in which this thread waited for the
+  // disk so often: forgets all where the kernel took so many pages back that
+  // to begin anew is cheaper than to wait for them one by one.
+  void ForgetIfStale(size_t hits, int64_t faults);
+
  private:
   struct Free {
     void operator()(uint64_t* words) const { std::free(words); }
   };
   bool InFile(const QueuedRead& read) const;
+  void CopyTaken(std::span<const QueuedRead> reads, uint8_t* taken);
+  bool ReadAtOnce(const QueuedRead& read);
 
   const std::shared_ptr<const TableFile> file_;
   std::span<const uint8_t> bytes_;  // the mapping
   // Zero pages until written to: bits of a large file cost what is used.
   std::unique_ptr<uint64_t[], Free> known_;
   size_t words_ = 0;
+  // Not every file system can tell what would wait.
+  std::atomic<bool> tells_{true};
 };
+
+// Times this thread had to wait for the disk to have a mapped page.
+int64_t MajorFaults();
 
 }  // namespace ecphory

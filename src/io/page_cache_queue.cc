@@ -1,7 +1,5 @@
 #include "io/page_cache_queue.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -15,13 +13,6 @@
 namespace ecphory {
 
 namespace {
-
-// Times this thread had to wait for the disk to have a mapped page.
-int64_t MajorFaults() {
-  rusage usage{};
-  ::getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_majflt;
-}
 
 class PageCacheQueue : public ReadQueue {
  public:
@@ -46,6 +37,7 @@ class PageCacheQueue : public ReadQueue {
   bool RegisterMemory(std::span<uint8_t> memory) override {
     return inner_->RegisterMemory(memory);
   }
+  CachedPages* pages(uint32_t file) override { return pages_[file].get(); }
   Result<size_t> Submit(std::span<const QueuedRead> reads) override;
   Result<size_t> Reap(std::span<CompletedRead> done, size_t min) override;
 
@@ -60,7 +52,6 @@ class PageCacheQueue : public ReadQueue {
   void Split(std::span<const QueuedRead> reads);
   void CopyHits(std::span<const QueuedRead> hits);
   size_t CopyRun(std::span<const QueuedRead> run);
-  void ForgetIfStale(size_t hits, int64_t faults);
 
   const std::unique_ptr<ReadQueue> inner_;
   const uint32_t depth_;
@@ -124,16 +115,8 @@ void PageCacheQueue::CopyHits(std::span<const QueuedRead> hits) {
     while (end < hits.size() && hits[end].file == hits[at].file) ++end;
     at += CopyRun(hits.subspan(at, end - at));
   }
-  ForgetIfStale(hits.size(), MajorFaults() - faults);
-}
-
-// The kernel took pages back: they are read one at a time here and many at a
-// time by the queue. A few are cheaper than to begin anew.
-void PageCacheQueue::ForgetIfStale(size_t hits, int64_t faults) {
-  const size_t stale = static_cast<size_t>(faults);
-  if (stale < 8 && stale * 16 < hits) return;
-  if (stale == 0) return;
-  for (const auto& pages : pages_) pages->ForgetAll();
+  const int64_t waited = MajorFaults() - faults;
+  for (const auto& pages : pages_) pages->ForgetIfStale(hits.size(), waited);
 }
 
 Result<size_t> PageCacheQueue::Submit(std::span<const QueuedRead> reads) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <vector>
 
 #include "io/cached_pages.h"
@@ -130,6 +131,74 @@ TEST_F(PageCacheQueueTest, ACopyThatFailsIsToBeReadAgain) {
   EXPECT_EQ(pages.Copy(reads), 1u);
   EXPECT_FALSE(pages.Check());
   EXPECT_FALSE(pages.Knows(reads[0]));
+}
+
+TEST_F(PageCacheQueueTest, PagesAreTakenWithoutARead) {
+  Make({});
+  CachedPages* const pages = queue_->pages(0);
+  ASSERT_NE(pages, nullptr);
+  // Known, in the page cache but not known, past the end.
+  const QueuedRead reads[] = {
+      Block(1, 0), Block(20, 1), {0, 264, kSize - 100, memory_.data(), 2}};
+  RunReads(queue_.get(), {reads, 1});
+  std::fill_n(memory_.data(), 2 * kTestRead, 0);
+  for (int round = 0; round < 2; ++round) {
+    uint8_t taken[3];
+    pages->Take(reads, taken);
+    EXPECT_EQ(taken[0], 1);
+    EXPECT_TRUE(HoldsFileBytes(reads[0], 0, 264));
+    EXPECT_EQ(taken[2], 0);
+    // Not every file system can tell what would wait for the disk.
+    if (taken[1] == 0) continue;
+    EXPECT_TRUE(HoldsFileBytes(reads[1], 0, 264));
+    EXPECT_TRUE(pages->Knows(reads[1]));
+  }
+  EXPECT_EQ(inner_->reads(), 1u);
+}
+
+TEST_F(PageCacheQueueTest, NothingIsTakenOfAFileThatWasCut) {
+  CachedPages pages(file_);
+  const QueuedRead reads[] = {Block(1, 0), Block(20, 1)};
+  for (const QueuedRead& read : reads) pages.Remember(read);
+  uint8_t taken[2];
+  pages.Take(reads, taken);
+  EXPECT_EQ(taken[0] + taken[1], 2);
+  ASSERT_EQ(::truncate((dir_ / "f").c_str(), 4 * kTestRead), 0);
+  pages.Take(reads, taken);
+  EXPECT_EQ(taken[0] + taken[1], 0);
+  EXPECT_FALSE(pages.Knows(reads[0]));
+}
+
+TEST_F(PageCacheQueueTest, WhatIsOnDiskIsLeft) {
+  CachedPages pages(file_);
+  ::fsync(file_->buffered());
+  ::posix_fadvise(file_->buffered(), 0, 0, POSIX_FADV_DONTNEED);
+  if (ResidentPages(file_->buffered()) > 0) GTEST_SKIP() << "pages stay here";
+  const QueuedRead reads[] = {Block(1, 0), Block(9, 1)};
+  uint8_t taken[2];
+  pages.Take(reads, taken);
+  EXPECT_EQ(taken[0] + taken[1], 0);
+  EXPECT_FALSE(pages.Knows(reads[0]));
+}
+
+TEST_F(PageCacheQueueTest, ThreadsTakeAndForgetAtOnce) {
+  CachedPages pages(file_);
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<uint8_t> bytes(264);
+      for (uint64_t i = 0; i < 400; ++i) {
+        const QueuedRead read{0, 264, (i * 7 + t) % 60 * kTestRead + 100,
+                              bytes.data(), 0};
+        pages.Remember(read);
+        uint8_t taken = 0;
+        pages.Take({&read, 1}, &taken);
+        EXPECT_TRUE(taken == 0 || HoldsFileBytes(read, 0, 264));
+        if (i % 16 == t) pages.ForgetAll();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(PageCacheQueueTest, ReadsAcrossPagesAndPastTheEnd) {

@@ -9,6 +9,8 @@
 
 namespace ecphory {
 
+class CachedPages;
+
 // A ring of this depth takes well under a megabyte of the kernel's memory.
 inline constexpr uint32_t kMaxQueueDepth = 4096;
 
@@ -49,6 +51,14 @@ class ReadQueue {
   virtual bool RegisterMemory(std::span<uint8_t> memory) {
     (void)memory;
     return false;
+  }
+
+  // What the page cache has of `file`, to be taken by any thread without a
+  // read, where the queue keeps that: alive as long as the queue. Null: it does
+  // not.
+  virtual CachedPages* pages(uint32_t file) {
+    (void)file;
+    return nullptr;
   }
 
   // Starts a prefix of `reads` and returns its length: fewer than asked for

@@ -25,10 +25,11 @@ bool Same(const EngramFetch::Stretch& a, const EngramFetch::Stretch& b) {
 
 EngramFetch::EngramFetch(const engram::Hasher& hasher, engram::Store& store,
                          const ResidentTables* resident, size_t chunk,
-                         bool decoded)
+                         bool decoded, ThreadPool& pool)
     : hasher_(hasher),
       store_(store),
       resident_(resident),
+      pool_(pool),
       chunk_(chunk),
       columns_(hasher.layout().columns()),
       format_(decoded ? engram::RowFormat::kBf16 : engram::RowFormat::kRaw),
@@ -55,9 +56,10 @@ EngramFetch::EngramFetch(const engram::Hasher& hasher, engram::Store& store,
 
 Result<std::unique_ptr<EngramFetch>> EngramFetch::Create(
     const engram::Hasher& hasher, engram::Store& store,
-    const ResidentTables* resident, size_t chunk, Device& device) {
+    const ResidentTables* resident, size_t chunk, Device& device,
+    ThreadPool& pool) {
   std::unique_ptr<EngramFetch> fetch(
-      new EngramFetch(hasher, store, resident, chunk, device.is_host()));
+      new EngramFetch(hasher, store, resident, chunk, device.is_host(), pool));
   ECPHORY_RETURN_IF_ERROR(fetch->Allocate(device));
   return fetch;
 }
@@ -194,7 +196,7 @@ void EngramFetch::Submit(std::span<const Stretch> stretches, size_t n_layers,
   chunk->tickets.resize(requests_.size());
   chunk->submitted = Clock::now();
   if (requests_.empty()) return;  // the history alone was wanted
-  store_.Submit(requests_, chunk->tickets);
+  store_.Submit(requests_, chunk->tickets, &pool_);
 }
 
 Result<EngramFetch::Rows> EngramFetch::Take(size_t index, size_t first) {

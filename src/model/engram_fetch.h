@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "ecphory/session.h"
 #include "engram/hasher.h"
 #include "engram/lookup.h"
@@ -68,10 +69,12 @@ class EngramFetch {
 
   // For chunks of at most `chunk` tokens. `resident`: null, or the store's
   // tables in memory that the device's operators reach. kResourceExhausted when
-  // there is not so much memory that `device` shares.
+  // there is not so much memory that `device` shares. `pool`, which outlives
+  // it, shares the work of rows that are in memory.
   static Result<std::unique_ptr<EngramFetch>> Create(
       const engram::Hasher& hasher, engram::Store& store,
-      const ResidentTables* resident, size_t chunk, Device& device);
+      const ResidentTables* resident, size_t chunk, Device& device,
+      ThreadPool& pool);
   ~EngramFetch();  // cancels
   EngramFetch(const EngramFetch&) = delete;
   EngramFetch& operator=(const EngramFetch&) = delete;
@@ -150,7 +153,8 @@ class EngramFetch {
   };
 
   EngramFetch(const engram::Hasher& hasher, engram::Store& store,
-              const ResidentTables* resident, size_t chunk, bool decoded);
+              const ResidentTables* resident, size_t chunk, bool decoded,
+              ThreadPool& pool);
   Status Allocate(Device& device);
   size_t layers() const { return rows_.size(); }
   static size_t Blocks(const Chunk& chunk);
@@ -173,6 +177,7 @@ class EngramFetch {
   const engram::Hasher& hasher_;
   engram::Store& store_;
   const ResidentTables* const resident_;
+  ThreadPool& pool_;
   const size_t chunk_;
   const size_t columns_;
   const engram::RowFormat format_;  // of the rows in chunks

@@ -63,8 +63,8 @@ class EngramFetchTest : public ::testing::Test {
     auto store = engram::Store::Open(std::move(sources), options);
     ASSERT_TRUE(store.ok()) << store.status().ToString();
     store_ = std::move(*store);
-    auto fetch =
-        EngramFetch::Create(hasher_, *store_, nullptr, kChunk, HostDevice());
+    auto fetch = EngramFetch::Create(hasher_, *store_, nullptr, kChunk,
+                                     HostDevice(), pool_);
     ASSERT_TRUE(fetch.ok()) << fetch.status().ToString();
     fetch_ = std::move(*fetch);
   }

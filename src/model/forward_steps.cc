@@ -65,7 +65,7 @@ Status Forward::Allocate() {
   if (!config_.engram.enabled() || !options_.engram) return {};
   ECPHORY_ASSIGN_OR_RETURN(
       engram_, EngramFetch::Create(*model_.hasher, *model_.store, model_.tables,
-                                   options_.chunk, device));
+                                   options_.chunk, device, pool_));
   ECPHORY_ASSIGN_OR_RETURN(engram_broken_, DeviceArray<uint32_t>::Allocate(
                                                device, 1, MemoryKind::kShared));
   ECPHORY_ASSIGN_OR_RETURN(
