@@ -12,7 +12,6 @@
 #endif
 
 #include <algorithm>
-#include <cstring>
 
 #include "ops/cpu/e4m3_rows-inl.h"
 #include "ops/cpu/matvec-inl.h"
@@ -78,66 +77,17 @@ HWY_INLINE void ScaleInput(const float* HWY_RESTRICT x,
   }
 }
 
-HWY_INLINE void PrefetchToL2(const uint8_t* p) {
-#if HWY_ARCH_X86
-  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
-#else
-  hwy::Prefetch(p);
-#endif
-}
-
-// Asks for the bytes that four rows, and then the next four, come to in kAhead
-// bytes: rows of one tile are neighbours, unlike those of MatvecRows().
-// Processors do so themselves, but not past the end of a page, and of four rows
-// with hardly a page each they never get going. Into the second-level cache:
-// what is asked for in the first one waits for one of its few misses.
-class TilePrefetch {
- public:
-  TilePrefetch(const Matrix& weight, size_t row)
-      : row_bytes_(weight.row_bytes()),
-        next_(RowData(weight, row)),
-        end_(next_ + row_bytes_) {
-    next_ += kAhead;
-    while (next_ >= end_) NextRows();
-  }
-  HWY_INLINE void Step(size_t block) {
-    if (block % kBlocksPerLine != 0) return;
-    if (next_ >= end_) NextRows();
-#pragma GCC unroll 4
-    for (size_t r = 0; r < kRowsAtOnce; ++r) {
-#pragma GCC unroll 4
-      for (size_t i = 0; i < E4M3Rows::kBlockBytes; i += kLine) {
-        PrefetchToL2(next_ + r * row_bytes_ + i);
-      }
-    }
-    next_ += kBlocksPerLine * E4M3Rows::kBlockBytes;
-  }
-
- private:
-  HWY_INLINE void NextRows() {
-    next_ += (kRowsAtOnce - 1) * row_bytes_;
-    end_ += kRowsAtOnce * row_bytes_;
-  }
-  static constexpr size_t kLine = 64;
-  static constexpr size_t kAhead = 4096;
-  static constexpr size_t kBlocksPerLine =
-      std::max<size_t>(1, kLine / E4M3Rows::kBlockBytes);
-  size_t row_bytes_;
-  const uint8_t* next_;
-  const uint8_t* end_;
-};
-
-// sums[r] = row r . x, of kRows rows.
+// sums[r] = row (row + r * step) . x, of kRows rows of a tile.
 template <size_t kRows>
-HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row,
+HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row, size_t step,
                             const float* HWY_RESTRICT x, float* sums) {
-  const RowBytes rows(weight, row, 1);
+  const RowBytes rows(weight, row, step);
   const E4M3Rows codes;
   E4M3Check check;
-  TilePrefetch prefetch(weight, row);
+  RowPrefetch<E4M3Rows> prefetch(weight, row, step);
   RowSum<DF> sum0, sum1, sum2, sum3;
   size_t c = 0;
-  const auto step = [&](auto values) HWY_ATTR {
+  const auto block = [&](auto values) HWY_ATTR {
     const auto one = [&](const uint8_t* p, RowSum<DF>& sum) HWY_ATTR {
       check.template Look<values()>(p);
       codes.template Decode<values()>(p, ProductSink<DF>{x + c, sum});
@@ -151,9 +101,9 @@ HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row,
   constexpr size_t kBlock = E4M3Rows::kBlock;
   for (; c + kBlock <= weight.cols; c += kBlock) {
     if constexpr (kRows > 1) prefetch.Step(c / kBlock);
-    step(std::integral_constant<size_t, kBlock>());
+    block(std::integral_constant<size_t, kBlock>());
   }
-  if (c < weight.cols) step(std::integral_constant<size_t, kTile>());
+  if (c < weight.cols) block(std::integral_constant<size_t, kTile>());
   if constexpr (kRows == 1) {
     StoreSums4(sum0.Get(), sum0.Get(), sum0.Get(), sum0.Get(), sums);
   } else {
@@ -178,19 +128,21 @@ HWY_INLINE void MatvecTiles(const Matrix& weight, const float* HWY_RESTRICT x,
         weight.scales + stored / kTile * (cols / kTile);
     const bool usable = CanScale(exponents, scales, cols / kTile);
     if (usable) ScaleInput(x, scales, cols, scaled);
-    while (row < tile_end) {
-      const size_t count = tile_end - row >= kRowsAtOnce ? kRowsAtOnce : 1;
+    const auto dot = [&](auto rows, size_t first, size_t step) HWY_ATTR {
       float sums[kRowsAtOnce];
       const bool exact =
-          usable &&
-          (count == 1 ? DotTileRows<1>(weight, row, scaled, sums)
-                      : DotTileRows<kRowsAtOnce>(weight, row, scaled, sums));
-      if (exact) {
-        std::memcpy(y + row, sums, count * sizeof(float));
-      } else {
-        inexact(row, count);
+          usable && DotTileRows<rows()>(weight, first, step, scaled, sums);
+      for (size_t r = 0; r < rows(); ++r) {
+        const size_t at = first + r * step;
+        exact ? void(y[at] = sums[r]) : inexact(at, size_t{1});
       }
-      row += count;
+    };
+    const size_t quarter = (tile_end - row) / kRowsAtOnce;
+    for (size_t r = row; r < row + quarter; ++r) {
+      dot(std::integral_constant<size_t, kRowsAtOnce>(), r, quarter);
+    }
+    for (row += kRowsAtOnce * quarter; row < tile_end; ++row) {
+      dot(std::integral_constant<size_t, 1>(), row, 1);
     }
   }
 }
