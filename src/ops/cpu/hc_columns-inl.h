@@ -52,7 +52,7 @@ HWY_INLINE void MultiplyColumns(const HcSplitArgs& args, size_t begin,
                       .mode = s == 0 ? TileSums::kSet : TileSums::kContinue,
                       .sums = sums + (c * args.tokens + t) * stride,
                       .sums_stride = stride,
-                      .ahead = NothingAhead(packed)});
+                      .ahead = NoStreamsAhead(packed)});
       }
     }
   }
@@ -73,7 +73,7 @@ HWY_INLINE void ColumnSumsOf(const HcSplitArgs& args, const float* panel,
       for (size_t t = 0; t < args.tokens; ++t) {
         EnterToken(math, args, t, Chunk(args, c), /*add=*/false,
                    packed + ((c - begin) * args.tokens + t) * values,
-                   sums + (c * args.tokens + t) * stride);
+                   sums + (c * args.tokens + t) * stride, NoRowsAhead(packed));
       }
     }
   });

@@ -39,24 +39,33 @@ struct Group {
   size_t begin, end;
 };
 
-// What to ask for in step `step` of multiplying a group: the next share of what
-// the group `next` reads, run by run. At 4 streams there are as many steps as
-// shares.
-HWY_INLINE Ahead AheadOf(const HcSplitArgs& args, const Group& next,
-                         size_t step) {
+// What to ask for in step `step` of multiplying a group: the next share of the
+// streams that the group `next` reads, run by run. At 4 streams there are as
+// many steps as shares.
+HWY_INLINE StreamsAhead StreamsAheadOf(const HcSplitArgs& args,
+                                       const Group& next, size_t step) {
   constexpr size_t kRun = kHcRunChunks * kHcChunk;
   const size_t share = step * args.streams * kHcChunk;
-  const size_t run = share / kRun, row = step * kHcChunk / kRun;
+  const size_t run = share / kRun;
   const size_t column = next.begin * kHcChunk + share % kRun;
-  const size_t row_column = next.begin * kHcChunk + step * kHcChunk % kRun;
   if (run >= next.tokens * args.streams || column >= args.dim) {
-    return NothingAhead(args.x);
+    return NoStreamsAhead(args.x);
   }
-  const size_t at = (next.token + row) * args.dim + row_column;
-  const size_t h_bytes = StreamBytes(args.h.format);
-  return {static_cast<const uint8_t*>(args.h.data) +
-              h_bytes * ((next.token * args.streams + run) * args.dim + column),
-          h_bytes, (args.y != nullptr ? args.y : args.x) + at, args.x + at};
+  const size_t at = (next.token * args.streams + run) * args.dim + column;
+  const size_t value_bytes = StreamBytes(args.h.format);
+  return {static_cast<const uint8_t*>(args.h.data) + value_bytes * at,
+          value_bytes};
+}
+
+// What to ask for while chunk `c` of a group's token `i` is entered: that of
+// the group `next`. Not in the steps of multiplying as well: what is on its way
+// from memory takes up the places of what comes from the second-level cache.
+HWY_INLINE RowsAhead RowsAheadOf(const HcSplitArgs& args, const Group& next,
+                                 size_t i, size_t c) {
+  const size_t column = (next.begin + c) * kHcChunk;
+  if (i >= next.tokens || column >= args.dim) return NoRowsAhead(args.x);
+  const size_t at = (next.token + i) * args.dim + column;
+  return {(args.y != nullptr ? args.y : args.x) + at, args.x + at};
 }
 
 // The sums of a group, into those of its tokens or added to them, with fn from
@@ -68,19 +77,17 @@ HWY_INLINE void GroupSums(const Math& math, const HcSplitArgs& args,
   const size_t streams = math.streams(), values = streams * kHcChunk;
   const size_t tiles = CeilDiv(args.fn.rows, kHcRowTile);
   const size_t stride = HcSumsStride(args.fn.rows);
-  for (size_t i = 0; i < group.tokens; ++i) {
-    for (size_t c = group.begin; c < group.end; ++c) {
-      EnterToken(math, args, group.token + i, Chunk(args, c), c > 0,
-                 packed + ((c - group.begin) * kTokenTile + i) * values,
-                 sums + i * stride);
-    }
-  }
   size_t step = 0;
   for (size_t c = group.begin; c < group.end; ++c) {
     const Chunk chunk(args, c);
+    for (size_t i = 0; i < group.tokens; ++i) {
+      EnterToken(math, args, group.token + i, chunk, c > 0, packed + i * values,
+                 sums + i * stride,
+                 RowsAheadOf(args, next, i, c - group.begin));
+    }
     for (size_t tile = 0; tile < tiles; ++tile, ++step) {
       MultiplyUpTo(group.tokens, PackedRows(panel, tiles, tile, streams, chunk),
-                   {.packed = packed + (c - group.begin) * kTokenTile * values,
+                   {.packed = packed,
                     .token_stride = values,
                     .first = 0,
                     .last = streams,
@@ -88,7 +95,7 @@ HWY_INLINE void GroupSums(const Math& math, const HcSplitArgs& args,
                     .mode = c > 0 ? TileSums::kAdd : TileSums::kSet,
                     .sums = sums + tile * kHcRowTile * kHcSumLanes,
                     .sums_stride = stride,
-                    .ahead = AheadOf(args, next, step)});
+                    .ahead = StreamsAheadOf(args, next, step)});
     }
   }
 }
@@ -101,8 +108,8 @@ HWY_INLINE void BlockSumsWith(const Math& math, const HcSplitArgs& args,
   struct Purpose;
   const size_t chunks = CeilDiv(args.dim, kHcChunk);
   const size_t stride = HcSumsStride(args.fn.rows);
-  float* const packed = ThreadScratch<Purpose>(kHcRunChunks * kTokenTile *
-                                               math.streams() * kHcChunk);
+  float* const packed =
+      ThreadScratch<Purpose>(kTokenTile * math.streams() * kHcChunk);
   const auto group_at = [&](size_t t, size_t c) {
     return Group{block.first + t, std::min(kTokenTile, block.tokens - t), c,
                  std::min(chunks, c + kHcRunChunks)};
@@ -194,9 +201,10 @@ HWY_EXPORT(BlockSums);
 HWY_EXPORT(ColumnSums);
 HWY_EXPORT(FinishBlock);
 
-// A block's x, 640 KB at 5120 columns, is still in L2 for the norm; fn, 2 MB
+// A block's x, 320 KB at 5120 columns, is still in L2 for the norm, beside the
+// part of fn that is multiplied, even where two threads share it; fn, 2 MB
 // there, comes from L3 once a block.
-constexpr size_t kBlockTokens = 32;
+constexpr size_t kBlockTokens = 16;
 
 void SplitByTokens(const HcSplitArgs& args, const float* panel,
                    ThreadPool& pool) {
@@ -265,7 +273,7 @@ uint64_t HcScratchBytes(const ScratchShape& shape) {
               kHcChunk;
   }
   if (!few) {
-    thread = kHcRunChunks * kWidestGroup * shape.streams * kHcChunk +
+    thread = kWidestGroup * shape.streams * kHcChunk +
              kBlockTokens * (stride + HcSumVectors(rows));
   }
   return sizeof(float) * (caller + thread * shape.threads);

@@ -22,9 +22,8 @@ namespace HWY_NAMESPACE {
 // registers; 0 takes `streams`.
 template <size_t kStreams, typename T>
 class StreamMath {
-  static constexpr size_t kMax = kStreams != 0 ? kStreams : kMaxStreams;
-
  public:
+  static constexpr size_t kMax = kStreams != 0 ? kStreams : kMaxStreams;
   using Value = T;
   static constexpr bool kRounds = std::is_same_v<T, uint16_t>;
 
@@ -45,31 +44,45 @@ class StreamMath {
     return mix;
   }
 
-  // A vector of every stream at `h`, `stride` values apart, expanded with one
-  // of y. store(k, v) takes those of the new streams.
-  template <class Vector, class Sink>
-  HWY_INLINE void Expand(const Vector& vector, const T* h, size_t stride, VF y,
-                         const Mix& mix, const Sink& store) const {
-    const size_t n = streams();
-    y = Round(y);
-    VF in[kMax];
-    for (size_t j = 0; j < n; ++j) in[j] = vector.Load(h + j * stride);
-    for (size_t k = 0; k < n; ++k) {
-      VF sum = hn::Mul(mix.post[k], y);
-      for (size_t j = 0; j < n; ++j) {
-        sum = hn::MulAdd(mix.comb[j * n + k], in[j], sum);
-      }
-      store(k, Round(sum));
+  // One vector of every stream.
+  struct Vectors {
+    VF v[kMax];
+  };
+  // Those at `h`, `stride` values apart.
+  template <class Vector>
+  HWY_INLINE Vectors Load(const Vector& vector, const T* h,
+                          size_t stride) const {
+    Vectors in;
+    for (size_t j = 0; j < streams(); ++j)
+      in.v[j] = vector.Load(h + j * stride);
+    return in;
+  }
+  template <class Vector>
+  HWY_INLINE void Store(const Vector& vector, const Vectors& out, T* h,
+                        size_t stride) const {
+    for (size_t k = 0; k < streams(); ++k) {
+      vector.Store(out.v[k], h + k * stride);
     }
   }
 
-  // h may be float where the streams are not: widened values.
-  template <class Vector, typename Value>
-  HWY_INLINE VF Collapse(const Vector& vector, const Value* h, size_t stride,
-                         const float* pre) const {
-    VF sum = hn::Mul(hn::Set(kF, pre[0]), vector.Load(h));
+  HWY_INLINE Vectors Expand(const Vectors& in, VF y, const Mix& mix) const {
+    const size_t n = streams();
+    y = Round(y);
+    Vectors out;
+    for (size_t k = 0; k < n; ++k) {
+      VF sum = hn::Mul(mix.post[k], y);
+      for (size_t j = 0; j < n; ++j) {
+        sum = hn::MulAdd(mix.comb[j * n + k], in.v[j], sum);
+      }
+      out.v[k] = Round(sum);
+    }
+    return out;
+  }
+
+  HWY_INLINE VF Collapse(const Vectors& in, const float* pre) const {
+    VF sum = hn::Mul(hn::Set(kF, pre[0]), in.v[0]);
     for (size_t s = 1; s < streams(); ++s) {
-      sum = hn::MulAdd(hn::Set(kF, pre[s]), vector.Load(h + s * stride), sum);
+      sum = hn::MulAdd(hn::Set(kF, pre[s]), in.v[s], sum);
     }
     return Round(sum);
   }
@@ -86,7 +99,7 @@ HWY_INLINE void CollapseColumns(const Math& math, const typename Math::Value* h,
                                 const float* pre, size_t dim, size_t begin,
                                 size_t end, float* x) {
   ForVectors(begin, end, [&](auto vector, size_t i) HWY_ATTR {
-    vector.Store(math.Collapse(vector, h + i, dim, pre), x + i);
+    vector.Store(math.Collapse(math.Load(vector, h + i, dim), pre), x + i);
   });
 }
 

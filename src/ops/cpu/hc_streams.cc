@@ -40,9 +40,10 @@ void ExpandPiece(const HcExpandArgs& args, size_t token, size_t begin,
                     token * args.streams * dim;
     const auto mix = math.Broadcast(post, comb);
     ForVectors(begin, end, [&](auto vector, size_t i) HWY_ATTR {
-      math.Expand(vector, h + i, dim, vector.Load(y + i), mix,
-                  [&](size_t k, VF v)
-                      HWY_ATTR { vector.Store(v, h + k * dim + i); });
+      math.Store(
+          vector,
+          math.Expand(math.Load(vector, h + i, dim), vector.Load(y + i), mix),
+          h + i, dim);
     });
   });
 }

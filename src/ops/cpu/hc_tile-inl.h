@@ -20,19 +20,15 @@ static_assert(kHcChunk % kLanes == 0 && kHcSumLanes >= kLanes);
 // token and one of fn: 24 + 4 + 1 of 32 registers, 12 + 2 + 1 of 16.
 constexpr size_t kTokenTile = kManyRegisters ? 4 : 2;
 
-// What is to be read next: as many values of the streams as a tile multiplies,
-// and a chunk of y and of x.
-struct Ahead {
+// What is to be read next: as many values of the streams as a tile multiplies.
+struct StreamsAhead {
   const uint8_t* h = nullptr;
-  size_t h_bytes = 0;  // of a value
-  const float* y = nullptr;
-  const float* x = nullptr;
+  size_t value_bytes = 0;
 };
 
 // Nothing: what is in the cache.
-HWY_INLINE Ahead NothingAhead(const float* cached) {
-  return {reinterpret_cast<const uint8_t*>(cached), sizeof(float), cached,
-          cached};
+HWY_INLINE StreamsAhead NoStreamsAhead(const float* cached) {
+  return {reinterpret_cast<const uint8_t*>(cached), sizeof(float)};
 }
 
 // What becomes of the sums that a tile finds in memory.
@@ -52,7 +48,7 @@ struct TileWork {
   TileSums mode = TileSums::kSet;
   float* sums = nullptr;  // [token][kHcRowTile] vectors
   size_t sums_stride = 0;
-  Ahead ahead;
+  StreamsAhead ahead;
 };
 
 template <size_t kTokens, class Rows>
@@ -68,10 +64,11 @@ HWY_INLINE void MultiplyTile(const Rows& rows, const TileWork& work) {
   }
   for (size_t s = work.first; s < work.last; ++s) {
     const float* const h = work.packed + s * kHcChunk;
-    const uint8_t* const next = work.ahead.h + (s - work.first) * work.vectors *
-                                                   kLanes * work.ahead.h_bytes;
+    const size_t step = kLanes * work.ahead.value_bytes;
+    const uint8_t* next = work.ahead.h + (s - work.first) * work.vectors * step;
     for (size_t i = 0; i < work.vectors * kLanes; i += kLanes) {
-      PrefetchL2(next + i * work.ahead.h_bytes);
+      PrefetchL2(next);
+      next += step;
       VF hv[kTokens];
 #pragma GCC unroll 8
       for (size_t t = 0; t < kTokens; ++t) {
@@ -86,10 +83,6 @@ HWY_INLINE void MultiplyTile(const Rows& rows, const TileWork& work) {
         }
       }
     }
-  }
-  for (size_t i = 0; i < work.vectors * kLanes; i += kLanes) {
-    PrefetchL2(work.ahead.y + i);
-    PrefetchL2(work.ahead.x + i);
   }
 #pragma GCC unroll 8
   for (size_t t = 0; t < kTokens; ++t) {

@@ -14,66 +14,94 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
-// A chunk of one token's streams, expanded if that is owed, laid out for the
-// tiles.
+// What is to be read next of y and x: a chunk of each.
+struct RowsAhead {
+  const float* y = nullptr;
+  const float* x = nullptr;
+};
+
+// Nothing: what is in the cache.
+HWY_INLINE RowsAhead NoRowsAhead(const float* cached) {
+  return {cached, cached};
+}
+
+// What becomes of a vector of every stream of a token, once expanded: packed
+// for the tiles, squared, and collapsed if the coefficients are known already.
 template <class Math>
-HWY_INLINE void PackToken(const Math& math, const HcSplitArgs& args,
-                          size_t token, const Chunk& chunk,
-                          float* HWY_RESTRICT packed) {
+class EnteredVectors {
+ public:
+  EnteredVectors(const Math& math, const HcSplitArgs& args, size_t token)
+      : math_(math) {
+    for (size_t s = 0; s < math.streams(); ++s) squares_[s] = hn::Zero(kF);
+    if (args.collapse_pre == nullptr) return;
+    pre_ = args.collapse_pre + token * math.streams();
+    x_ = args.x + token * args.dim;
+  }
+  // `h` at column i; packed values begin at `packed`, `kHcChunk` from stream to
+  // stream.
+  template <class Vector>
+  HWY_INLINE void Take(const Vector& vector, size_t i,
+                       const typename Math::Vectors& h, float* packed) {
+    for (size_t s = 0; s < math_.streams(); ++s) {
+      Store(h.v[s], packed + s * kHcChunk);
+      squares_[s] = hn::MulAdd(h.v[s], h.v[s], squares_[s]);
+    }
+    if (pre_ != nullptr) vector.Store(math_.Collapse(h, pre_), x_ + i);
+  }
+  // Of all that was taken, lane by lane.
+  HWY_INLINE VF Squares() const {
+    VF sum = squares_[0];
+    for (size_t s = 1; s < math_.streams(); ++s) {
+      sum = hn::Add(sum, squares_[s]);
+    }
+    return sum;
+  }
+
+ private:
+  const Math& math_;
+  const float* pre_ = nullptr;
+  float* x_ = nullptr;
+  VF squares_[Math::kMax];
+};
+
+// A chunk of one token's streams, expanded if that is owed: packed, collapsed
+// if the coefficients are known already; returns the squares.
+template <class Math>
+HWY_INLINE VF TakeChunk(const Math& math, const HcSplitArgs& args, size_t token,
+                        const Chunk& chunk, float* HWY_RESTRICT packed,
+                        const RowsAhead& ahead) {
   const size_t streams = math.streams(), dim = args.dim;
   auto* const h =
       static_cast<typename Math::Value*>(args.h.data) + token * streams * dim;
+  EnteredVectors<Math> entered(math, args, token);
   if (args.y == nullptr) {
-    for (size_t s = 0; s < streams; ++s) {
-      ForVectors(chunk.begin, chunk.end, [&](auto vector, size_t i) HWY_ATTR {
-        Store(vector.Load(h + s * dim + i),
-              packed + s * kHcChunk + (i - chunk.begin));
-      });
-    }
-    return;
+    ForVectors(chunk.begin, chunk.end, [&](auto vector, size_t i) HWY_ATTR {
+      PrefetchL2(ahead.x + (i - chunk.begin));
+      entered.Take(vector, i, math.Load(vector, h + i, dim),
+                   packed + (i - chunk.begin));
+    });
+    return entered.Squares();
   }
   const float* const y = args.y + token * dim;
   const auto mix = math.Broadcast(args.last_post + token * streams,
                                   args.last_comb + token * streams * streams);
   ForVectors(chunk.begin, chunk.end, [&](auto vector, size_t i) HWY_ATTR {
-    float* const out = packed + (i - chunk.begin);
-    math.Expand(vector, h + i, dim, vector.Load(y + i), mix,
-                [&](size_t k, VF v) HWY_ATTR {
-                  vector.Store(v, h + k * dim + i);
-                  Store(v, out + k * kHcChunk);
-                });
+    PrefetchL2(ahead.y + (i - chunk.begin));
+    PrefetchL2(ahead.x + (i - chunk.begin));
+    const auto expanded =
+        math.Expand(math.Load(vector, h + i, dim), vector.Load(y + i), mix);
+    math.Store(vector, expanded, h + i, dim);
+    entered.Take(vector, i, expanded, packed + (i - chunk.begin));
   });
+  return entered.Squares();
 }
 
-// Collapses a packed chunk when the coefficients are known already, and returns
-// the sum of its squares, lane by lane.
-template <class Math>
-HWY_INLINE VF CollapsePacked(const Math& math, const HcSplitArgs& args,
-                             size_t token, const Chunk& chunk,
-                             const float* HWY_RESTRICT packed) {
-  VF squares = hn::Zero(kF);
-  for (size_t s = 0; s < math.streams(); ++s) {
-    squares = hn::Add(squares, SumSquaresLanes(packed + s * kHcChunk,
-                                               chunk.vectors * kLanes));
-  }
-  if (args.collapse_pre == nullptr) return squares;
-  const float* const pre = args.collapse_pre + token * math.streams();
-  float* const x = args.x + token * args.dim;
-  ForVectors(chunk.begin, chunk.end, [&](auto vector, size_t i) HWY_ATTR {
-    const VF sum =
-        math.Collapse(WholeVector(), packed + (i - chunk.begin), kHcChunk, pre);
-    vector.Store(sum, x + i);
-  });
-  return squares;
-}
-
-// Packs a chunk of a token and sets its squares in `sums`, or adds to them.
+// Takes a chunk of a token and sets its squares in `sums`, or adds to them.
 template <class Math>
 HWY_INLINE void EnterToken(const Math& math, const HcSplitArgs& args,
                            size_t token, const Chunk& chunk, bool add,
-                           float* packed, float* sums) {
-  PackToken(math, args, token, chunk, packed);
-  const VF squares = CollapsePacked(math, args, token, chunk, packed);
+                           float* packed, float* sums, const RowsAhead& ahead) {
+  const VF squares = TakeChunk(math, args, token, chunk, packed, ahead);
   float* const p = sums + HcSquaresAt(args.fn.rows) * kHcSumLanes;
   Store(add ? hn::Add(Load(p), squares) : squares, p);
 }
