@@ -44,6 +44,7 @@ struct AttentionCase {
   size_t latents = 0;  // 0: no compressed entries at all
   size_t topk = 0;
   float sink = 0.5f;
+  bool bf16 = false;  // queries are bf16 values, but those of each third token
 };
 
 class AttentionTest : public OpTest {
@@ -57,6 +58,9 @@ class AttentionTest : public OpTest {
           selected(c.tokens * c.topk),
           sink(random.Array(c.heads)) {
       for (float& s : sink) s += c.sink;
+      for (size_t i = 0; c.bf16 && i < q.size(); ++i) {
+        if (i / (c.heads * c.dim) % 3 != 2) q[i] = RoundToBF16(q[i]);
+      }
       const size_t capacity = c.window + c.tokens - 1;
       for (size_t row = 0; row < capacity; ++row) {
         bool attended = false;
@@ -323,6 +327,19 @@ TEST_P(AttentionTest, ManyHeadsOfTheReleasedShape) {
          .latents = 160,
          .topk = 149},
         2);
+  for (const size_t heads : {40, 64, 80}) {
+    Check({.tokens = 70,
+           .heads = heads,
+           .dim = 512,
+           .first_position = 1000,
+           .window = 128,
+           .window_format = RowFormat::kFp8Block32,
+           .latent_format = RowFormat::kFp4Block16,
+           .latents = 400,
+           .topk = 70,
+           .bf16 = true},
+          2);
+  }
   for (const float sink : {-1e30f, -50.0f, 20.0f}) {
     Check({.tokens = 1,
            .heads = 64,

@@ -11,8 +11,8 @@
 // 4 * heads * 512 * rows products of two terms a token.
 #include <algorithm>
 
-#include "ops/cuda/attention.cuh"
-#include "ops/cuda/codec_bf16.cuh"
+#include "ops/cuda/attention_rows.cuh"
+#include "ops/cuda/attention_wide.cuh"
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/shared_limit.cuh"
@@ -22,7 +22,7 @@ namespace ecphory::cuda {
 
 namespace {
 
-constexpr unsigned kDim = 512;
+constexpr unsigned kDim = kAttentionDim;
 constexpr unsigned kHeads = 32;  // of a block
 constexpr unsigned kRows = 32;   // of a tile
 // Groups of 16 heads, each with four warps: of the scores they make 16 rows and
@@ -57,71 +57,6 @@ struct Parts {
     return ((call * size_t{tokens} + t) * shares + share) * heads;
   }
 };
-
-// A packed row: 16 values a lane.
-struct PackedRow {
-  uint4 codes;  // of a latent: the first half
-  uint32_t scale;
-};
-
-// The rows of a token, window first.
-struct RowSource {
-  const AttentionArgs& a;
-  const int32_t* selected;  // of the token
-  unsigned window, rows;
-  unsigned first_slot, capacity;  // of the window's ring
-
-  __device__ RowSource(const AttentionArgs& args, size_t t, const Span& span)
-      : a(args),
-        selected(args.selected + t * args.topk),
-        window(static_cast<unsigned>(span.window)),
-        rows(static_cast<unsigned>(span.rows)),
-        first_slot(static_cast<unsigned>(span.first % args.window_capacity)),
-        capacity(static_cast<unsigned>(args.window_capacity)) {}
-  __device__ bool IsWindow(unsigned row) const { return row < window; }
-  // Where a row is in the latents. Loaded a tile before the row is, which would
-  // wait for it.
-  __device__ int32_t IdOf(unsigned row) const {
-    return IsWindow(row) || row >= rows ? 0 : selected[row - window];
-  }
-  __device__ PackedRow Load(unsigned row, int32_t id) const {
-    const unsigned lane = threadIdx.x % kWarp;
-    if (IsWindow(row)) {
-      // Once around at most: the window fits into the ring.
-      const unsigned slot = first_slot + row;
-      const uint8_t* const from =
-          a.window_rows +
-          size_t{slot < capacity ? slot : slot - capacity} * (kDim + kDim / 32);
-      return {reinterpret_cast<const uint4*>(from)[lane],
-              from[kDim + lane / 2]};
-    }
-    const uint8_t* const from =
-        a.latent_rows + static_cast<size_t>(id) * (kDim / 2 + kDim / 16);
-    const uint2 codes = reinterpret_cast<const uint2*>(from)[lane];
-    return {{codes.x, codes.y, 0, 0}, from[kDim / 2 + lane]};
-  }
-};
-
-// The lane's 16 values of a row, in bf16.
-__device__ void Decode(const PackedRow& row, bool window,
-                       uint32_t (&values)[4][2]) {
-  if (window) {
-    const uint32_t words[4] = {row.codes.x, row.codes.y, row.codes.z,
-                               row.codes.w};
-    const float scale = E8M0ToF32(static_cast<uint8_t>(row.scale));
-#pragma unroll
-    for (int i = 0; i < 4; ++i) E4M3ToBF16(words[i], scale, values[i]);
-    return;
-  }
-  const float scale = E4M3ToF32(static_cast<uint8_t>(row.scale));
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    uint32_t pairs[4];
-    E2M1ToBF16(i == 0 ? row.codes.x : row.codes.y, scale, pairs);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) values[2 * i + j / 2][j % 2] = pairs[j];
-  }
-}
 
 // q as high and low parts, nothing where there is no head.
 __device__ void LoadQueries(const AttentionArgs& a, size_t t, size_t first_head,
@@ -281,11 +216,12 @@ __device__ void Finish(const AttentionArgs& a, const Parts& parts,
   }
 }
 
-// blockIdx: share, token, group of heads of a call.
+// blockIdx: share, token, group of heads of a call. `left`, where given, says
+// which groups of kWideHeads heads of which tokens are to be computed.
 template <unsigned kMost>
 __global__ void __launch_bounds__(kThreads, 2)
     Kernel(const __grid_constant__ KernelCalls<AttentionArgs, kMost> calls,
-           Parts parts) {
+           Parts parts, const int* left) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Shared& shared = *reinterpret_cast<Shared*>(bytes);
   LetNextStart();
@@ -296,6 +232,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   const size_t first_head =
       (blockIdx.z - call * parts.head_groups) * size_t{kHeads};
   if (t >= a.tokens) return;
+  if (left != nullptr &&
+      left[t * CeilDiv(a.heads, kWideHeads) + first_head / kWideHeads] == 0) {
+    return;
+  }
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const RowSource source(a, t, SpanOf(a, t, &shared.counter));
   const unsigned tiles = CeilDiv(source.rows, kRows);
@@ -429,12 +369,19 @@ void Launch(const KernelCalls<AttentionArgs, kMost>& of_kernel,
     parts.top_and_sum = Scratch<TopsAndSums, float2>(count);
     if (parts.out == nullptr || parts.top_and_sum == nullptr) return;
   }
+  // Queries that are no bf16 values are left by warpgroups.
+  const int* left = nullptr;
+  if (n == 1 && parts.shares == 1 && CanWideAttention(calls[0])) {
+    left = WideAttention(calls[0]);
+    if (left == nullptr) return;  // noted
+  }
   Note(cudaFuncSetAttribute(Kernel<kMost>,
                             cudaFuncAttributeMaxDynamicSharedMemorySize,
                             static_cast<int>(sizeof(Shared))),
        "attention");
   LaunchOverlapped(Kernel<kMost>, dim3(parts.shares, tokens, head_groups * n),
-                   kThreads, sizeof(Shared), "attention", of_kernel, parts);
+                   kThreads, sizeof(Shared), "attention", of_kernel, parts,
+                   left);
   if (parts.shares == 1) return;
   LaunchOverlapped(CombineKernel<kMost>,
                    dim3(static_cast<unsigned>(heads), tokens, n), kDim / 4, 0,

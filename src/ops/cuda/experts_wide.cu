@@ -61,22 +61,34 @@ __device__ void StoreWideSlots(const ExpertsTiles& step,
   const RowPower powers[2][2] = {
       {RowPower(power[0][0]), RowPower(power[0][1])},
       {RowPower(power[1][0]), RowPower(power[1][1])}};
+  const OfTokens<int32_t, kTokens> slots(
+      [&](int i) { return i < at.count ? __ldg(at.slots + i) : -1; });
+  const auto of_slots = [&](const auto& of) {
+    return OfTokens<float, kTokens>([&](int i) {
+      const int32_t slot = slots.values[i / 32];
+      return slot < 0 ? 0 : of(static_cast<size_t>(slot));
+    });
+  };
+  const auto scales = of_slots([&](size_t slot) {
+    return step.in.scales[kHidden ? slot / a.topk : slot];
+  });
+  const auto weights =
+      of_slots([&](size_t slot) { return kHidden ? a.weights[slot] : 0; });
 #pragma unroll
   for (int j = 0; j < kTokens / 8; ++j) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const int i = 8 * j + lane % 4 * 2 + k;
-      if (i >= at.count) continue;
-      const size_t slot = static_cast<size_t>(at.slots[i]);
-      const float scale = step.in.scales[kHidden ? slot / a.topk : slot];
-      float* const out = step.out + slot * rows;
+      const int32_t slot = slots.At(j, k);
+      const float scale = scales.At(j, k), weight = weights.At(j, k);
+      if (slot < 0) continue;
+      float* const out = step.out + static_cast<size_t>(slot) * rows;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float one = powers[0][h].Times(sums[0][4 * j + 2 * h + k], scale);
         const float two = powers[1][h].Times(sums[1][4 * j + 2 * h + k], scale);
         const size_t row = row0 + 8 * h;
         if constexpr (kHidden) {
-          if (row < rows) out[row] = Swiglu(a, one, two, a.weights[slot]);
+          if (row < rows) out[row] = Swiglu(a, one, two, weight);
         } else {
           if (row < rows) out[row] = MaybeRound(one, a.round_bf16);
           if (row + 64 < rows) out[row + 64] = MaybeRound(two, a.round_bf16);

@@ -40,13 +40,16 @@ __device__ void StoreWide(const WideArgs& a, int token0, size_t row0,
   const RowPower powers[2][2] = {
       {RowPower(power[0][0]), RowPower(power[0][1])},
       {RowPower(power[1][0]), RowPower(power[1][1])}};
+  const OfTokens<float, kTokens> scales([&](int n) {
+    return token0 + n < a.tokens ? __ldg(a.x.scales + token0 + n) : 0;
+  });
 #pragma unroll
   for (int j = 0; j < kTokens / 8; ++j) {
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int token = token0 + 8 * j + lane % 4 * 2 + k;
+      const float scale = scales.At(j, k);
       if (token >= a.tokens) continue;
-      const float scale = __ldg(a.x.scales + token);
       float* const y = a.y + token * a.y_stride;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

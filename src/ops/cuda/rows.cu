@@ -116,11 +116,32 @@ __global__ void RoundKernel(RoundRowsArgs args) {
   *x = code * scale.value;
 }
 
-__global__ void RoundBf16Kernel(float* x, size_t count) {
+// Runs of four, several a thread, so that enough are on their way; `x` is at a
+// multiple of 16 bytes where there are any.
+constexpr unsigned kRoundRuns = 4;
+
+__global__ void RoundBf16Kernel(float* x, size_t runs, size_t count) {
   LetNextStart();
   WaitForEarlier();
-  const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
-  if (i < count) x[i] = RoundToBF16(x[i]);
+  const size_t first = blockIdx.x * size_t{kRoundRuns * kThreads} + threadIdx.x;
+  float4 v[kRoundRuns];
+#pragma unroll
+  for (unsigned i = 0; i < kRoundRuns; ++i) {
+    const size_t at = first + i * kThreads;
+    if (at < runs) v[i] = reinterpret_cast<const float4*>(x)[at];
+  }
+#pragma unroll
+  for (unsigned i = 0; i < kRoundRuns; ++i) {
+    const size_t at = first + i * kThreads;
+    if (at >= runs) continue;
+    reinterpret_cast<float4*>(x)[at] = {
+        RoundToBF16(v[i].x), RoundToBF16(v[i].y), RoundToBF16(v[i].z),
+        RoundToBF16(v[i].w)};
+  }
+  for (size_t i = 4 * runs + blockIdx.x * size_t{kThreads} + threadIdx.x;
+       i < count; i += size_t{gridDim.x} * kThreads) {
+    x[i] = RoundToBF16(x[i]);
+  }
 }
 
 // Rows go to the grid's second dimension, which has 65,535 places.
@@ -161,8 +182,12 @@ void RoundRows(const RoundRowsArgs& args, ThreadPool&) {
 
 void RoundBf16(const RoundBf16Args& args, ThreadPool&) {
   if (args.count == 0) return;
-  LaunchOverlapped(RoundBf16Kernel, dim3(Blocks(args.count, kThreads)),
-                   kThreads, 0, "round_bf16", args.x, args.count);
+  const bool aligned = reinterpret_cast<uintptr_t>(args.x) % 16 == 0;
+  const size_t runs = aligned ? args.count / 4 : 0;
+  const size_t items = aligned ? CeilDiv(args.count, 4) : args.count;
+  const dim3 grid(Blocks(items, kRoundRuns * kThreads));
+  LaunchOverlapped(RoundBf16Kernel, grid, kThreads, 0, "round_bf16", args.x,
+                   runs, args.count);
 }
 
 }  // namespace ecphory::cuda

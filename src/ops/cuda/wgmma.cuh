@@ -118,7 +118,7 @@ struct Wgmma<96> {
   }
 };
 
-#define ECPHORY_WGMMA_128(TYPE)                                            \
+#define ECPHORY_WGMMA_128(TYPE, TRANSPOSED)                                \
   asm volatile(                                                            \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                         \
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE         \
@@ -128,7 +128,7 @@ struct Wgmma<96> {
       "%28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, "  \
       "%41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, "  \
       "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "                \
-      "{%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}\n"                        \
+      "{%64, %65, %66, %67}, %68, p, 1, 1, " TRANSPOSED ";\n}\n"           \
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]),        \
         "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),        \
         "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),   \
@@ -150,10 +150,15 @@ struct Wgmma<128> {
   static __device__ void Add(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
                              int keep) {
     if constexpr (kBf16) {
-      ECPHORY_WGMMA_128("bf16");
+      ECPHORY_WGMMA_128("bf16", "0");
     } else {
-      ECPHORY_WGMMA_128("f16");
+      ECPHORY_WGMMA_128("f16", "0");
     }
+  }
+  // The same of bf16 and columns of shared memory (SwizzledColumns()).
+  static __device__ void AddColumns(float (&d)[64], const uint32_t (&a)[4],
+                                    uint64_t b, int keep) {
+    ECPHORY_WGMMA_128("bf16", "1");
   }
 };
 
@@ -189,6 +194,13 @@ __device__ inline uint64_t SwizzledRows(uint32_t shared) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | uint64_t{1} << 16 | shared >> 4;
+}
+
+// The same memory as the columns of a product: 16 rows of it by kN channels,
+// of which each 64 lie `stride` bytes after those before.
+__device__ inline uint64_t SwizzledColumns(uint32_t shared, uint32_t stride) {
+  return SwizzledRows(shared) - (uint64_t{1} << 16) +
+         (static_cast<uint64_t>(stride >> 4) << 16);
 }
 
 __device__ inline uint32_t SharedAddress(const void* shared) {
@@ -246,16 +258,6 @@ __device__ inline void CopyAsyncOrZero(uint32_t shared, const void* global,
       : "memory");
 }
 
-// Addresses in shared memory.
-__device__ inline void StoreShared(uint32_t shared, const void* address) {
-  asm volatile("st.shared.u64 [%0], %1;" ::"r"(shared), "l"(address)
-               : "memory");
-}
-__device__ inline const uint8_t* LoadSource(uint32_t shared) {
-  const uint8_t* address;
-  asm volatile("ld.shared.u64 %0, [%1];" : "=l"(address) : "r"(shared));
-  return address;
-}
 // A barrier of `kThreads` threads of the block.
 template <int kBarrier, int kThreads>
 __device__ inline void SynchronizeSome() {

@@ -30,11 +30,9 @@ inline constexpr size_t kWideStageMemory = size_t{192} << 10;
 template <WeightFormat kFormat>
 inline constexpr int kWideStages = static_cast<int>(kWideStageMemory /
                                                     kWideStage<kFormat>);
-// Stages begin at a multiple of 1024; behind them lie barriers and the
-// addresses of what is fetched.
-inline constexpr size_t kWideMemory = kWideStageMemory + 1024 +
-                                      2 * kMostWideStages * 8 +
-                                      (kWideRows + kWideTokens) * 8;
+// Stages begin at a multiple of 1024; behind them lie barriers.
+inline constexpr size_t kWideMemory =
+    kWideStageMemory + 1024 + 2 * kMostWideStages * 8;
 
 // What a block multiplies: of its rows, in runs of 64, the first and third are
 // of `low` and the others of `high`, from low_row0 and high_row0 on, and by the
@@ -57,6 +55,28 @@ struct WideTile {
   }
 };
 
+// A value of each token of a tile, of(n) of the n-th: loaded by a warp at once,
+// since one after the other each would be waited for.
+template <typename T, int kTokens>
+struct OfTokens {
+  template <typename Of>
+  __device__ explicit OfTokens(const Of& of) {
+#pragma unroll
+    for (int m = 0; m < kRuns; ++m) {
+      values[m] = of(static_cast<int>(threadIdx.x % 32) + 32 * m);
+    }
+  }
+  // Of the lane's k-th token among 8 * j and the seven after it, as sums have
+  // them. All lanes call it.
+  __device__ T At(int j, int k) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return __shfl_sync(0xffffffffu, values[j / 4],
+                       j % 4 * 8 + lane % 4 * 2 + k);
+  }
+  static constexpr int kRuns = (kTokens + 31) / 32;
+  T values[kRuns];
+};
+
 // The block's stages, of which `number` is the next one; barriers full and
 // empty of each.
 struct WideStages {
@@ -77,9 +97,6 @@ struct WideStages {
   __device__ explicit WideStages(uint8_t* memory)
       : base(Aligned(memory)), barriers(Barriers(memory)) {}
 
-  __device__ uint32_t Sources() const {
-    return barriers + 2 * kMostWideStages * 8;
-  }
   __device__ uint32_t Full() const { return barriers + 16 * number; }
   __device__ uint32_t Empty() const { return barriers + 16 * number + 8; }
   template <WeightFormat kFormat>
@@ -97,9 +114,9 @@ struct WideStages {
 };
 
 // The fetching warpgroup's part of a tile. column_of(n) is the row of parts,
-// but for its piece, of the tile's n-th of `tokens`. Where rows begin is kept
-// in shared memory: few registers are left beside those that sums occupy in the
-// other warpgroups.
+// but for its piece, of the tile's n-th of `tokens`. A thread copies the same
+// unit of 16 bytes of the same rows in each piece; where they begin it keeps in
+// such units, so that a register does for each.
 template <WeightFormat kFormat, bool kTwo, typename ColumnOf>
 __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
                           int tokens, const ColumnOf& column_of,
@@ -111,43 +128,48 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
   const int thread = static_cast<int>(threadIdx.x) - kWideMultiplyThreads;
   const int cols = static_cast<int>(tile.low->cols);
   const unsigned row_bytes = static_cast<unsigned>(cols / 32) * F::kBlockBytes;
-  const uint32_t sources = stages.Sources();
-  SynchronizeSome<1, kWideFetchThreads>();  // all are done with the tile before
-  for (int i = thread; i < kWideRows; i += kWideFetchThreads) {
-    StoreShared(sources + 8 * i,
-                tile.MatrixOf(i).data + tile.StoredRow(i) * row_bytes);
-  }
-  StoreShared(sources + 8 * (kWideRows + thread),
-              x.parts + size_t{column_of(min(thread, tokens - 1))} * x.pieces *
-                            x.pitch);
-  SynchronizeSome<1, kWideFetchThreads>();
   const int row = thread / kUnits, unit = thread % kUnits;
   const int token = thread / 8, token_unit = thread % 8;
+  unsigned rows[kWideRows / kRowsAtOnce], columns[kWideTokens / kTokensAtOnce];
+#pragma unroll
+  for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
+    rows[j] = static_cast<unsigned>(tile.StoredRow(row + j * kRowsAtOnce)) *
+                  (row_bytes / 16) +
+              unit;
+  }
+#pragma unroll
+  for (int j = 0; j < kWideTokens / kTokensAtOnce; ++j) {
+    const int n = min(token + j * kTokensAtOnce, tokens - 1);
+    columns[j] = static_cast<unsigned>(column_of(n)) *
+                     static_cast<unsigned>(x.pieces * x.pitch / 8) +
+                 token_unit;
+  }
   const uint32_t row_to =
       kWideTokenBytes + row * F::kRowBytes + F::Place(row, unit) * 16;
   const uint32_t token_to = token * 128 + (token_unit ^ token % 8) * 16;
-  const uint32_t row_from = sources + 8 * row;
-  const uint32_t token_from = sources + 8 * (kWideRows + token);
   for (int piece = 0; piece < x.pieces; ++piece) {
     for (int k0 = 0; k0 < cols; k0 += kWideDepth) {
       WaitForPhase(stages.Empty(), stages.parity ^ 1);
       const uint32_t to = stages.Tokens<kFormat>();
-      const unsigned at =
-          static_cast<unsigned>(k0) / 32 * F::kBlockBytes + unit * 16;
-      const bool row_goes_on = at < row_bytes;
-#pragma unroll 4
-      for (int j = 0; j < kWideRows; j += kRowsAtOnce) {
-        CopyAsyncOrZero(to + row_to + j * F::kRowBytes,
-                        LoadSource(row_from + 8 * j) + (row_goes_on ? at : 0),
+      const unsigned at = static_cast<unsigned>(k0) / 32 * F::kBlockBytes;
+      const bool row_goes_on = at + unit * 16 < row_bytes;
+      const uint8_t* const low = tile.low->data + (row_goes_on ? at : 0);
+      const uint8_t* const high = tile.high->data + (row_goes_on ? at : 0);
+#pragma unroll
+      for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
+        const bool is_high = kTwo && j * kRowsAtOnce / 64 % 2 == 1;
+        CopyAsyncOrZero(to + row_to + j * kRowsAtOnce * F::kRowBytes,
+                        (is_high ? high : low) + size_t{rows[j]} * 16,
                         row_goes_on);
       }
-      const int k = k0 + token_unit * 8;
-      const size_t token_at =
-          2 * (k < cols ? piece * x.pitch + static_cast<size_t>(k) : 0);
-#pragma unroll 4
-      for (int j = 0; j < tokens; j += kTokensAtOnce) {
-        CopyAsyncOrZero(to + token_to + j * 128,
-                        LoadSource(token_from + 8 * j) + token_at, k < cols);
+      const bool goes_on = k0 + token_unit * 8 < cols;
+      const uint8_t* const parts = reinterpret_cast<const uint8_t*>(
+          x.parts + (goes_on ? piece * x.pitch + static_cast<size_t>(k0) : 0));
+#pragma unroll
+      for (int j = 0; j < kWideTokens / kTokensAtOnce; ++j) {
+        if (j * kTokensAtOnce >= tokens) break;
+        CopyAsyncOrZero(to + token_to + j * kTokensAtOnce * 128,
+                        parts + size_t{columns[j]} * 16, goes_on);
       }
       ArriveAfterCopies(stages.Full());
       stages.Next<kFormat>();
@@ -170,7 +192,9 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
   const int first_row = warp / 4 * 128 + warp % 4 * 16;  // of the tile
   WideScales<kFormat> scales[2][2];
   bool exact = true;
-  uint32_t next[2][2] = {};
+  // Codes of scales, and what comes of half of them: of two pieces.
+  uint2 codes[2][2] = {};
+  uint32_t fields[2][2] = {};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -179,48 +203,78 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
       scales[i][h].Open(tile.MatrixOf(row), tile.StoredRow(row));
       power[i][h] = scales[i][h].Power();
       exact = exact && scales[i][h].exact;
-      next[i][h] = scales[i][h].Load(0);
+      codes[i][h] = scales[i][h].Load(0);
     }
   }
-  // Where the lane's row of the matrices that it loads lies.
+  // Where the lane's row of the matrices that it loads lies in a stage. The
+  // compiler would rather work it out again for every piece.
   const int row = lane % 8 + lane / 8 % 2 * 8;
-  uint32_t a[2][2][4] = {}, raw[2][4];
+  uint32_t place = kWideTokenBytes + (first_row + row) * F::kRowBytes +
+                   F::Place(row, lane / 16) * 16;
+  asm volatile("" : "+r"(place));
+  uint32_t a[2][2][4] = {}, raw[2][2][4];
   uint32_t earlier = 0;  // the barrier of the stage before
   int step = 0;
   for (int n = 0; n < pieces * steps; ++n) {
-    uint32_t factors[2][2][2];
-    if (++step == steps) step = 0;
+    if (step % 2 == 0) {
+      const bool second = step % kScalePieces != 0;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < 2; ++i) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        scales[i][h].Pairs(next[i][h], factors[i][h]);
+        for (int h = 0; h < 2; ++h) {
+          fields[i][h] =
+              scales[i][h].Fields(second ? codes[i][h].y : codes[i][h].x);
+        }
       }
     }
     WaitForPhase(stages.Full(), stages.parity);
     ShowToProducts();  // which would wait for loads
+    // Half of them are left when the next ones are asked for, so that these
+    // have two pieces' time to come.
+    if (step % kScalePieces == 2 ||
+        (step + 1 == steps && step % kScalePieces < 2)) {
+      const int run = step / kScalePieces + 1;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < 2; ++i) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) next[i][h] = scales[i][h].Load(step);
+        for (int h = 0; h < 2; ++h) {
+          codes[i][h] = scales[i][h].Load(run * kScalePieces < steps ? run : 0);
+        }
+      }
     }
     const uint32_t tokens = stages.Tokens<kFormat>();
     const uint64_t columns = SwizzledRows(tokens);
-    const uint32_t rows = tokens + kWideTokenBytes +
-                          static_cast<uint32_t>(first_row * F::kRowBytes);
+    // Of slices kSlices * group and on. Two units further: places are exclusive
+    // ors.
+    const auto load = [&](int group) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        LoadMatrices(tokens + (place ^ group * 32) + 64 * i * F::kRowBytes,
+                     raw[group % 2][i]);
+      }
+    };
+    load(0);
+    uint32_t factors[2][2][2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        scales[i][h].Pairs(fields[i][h], step % 2, factors[i][h]);
+      }
+    }
+    if (++step == steps) step = 0;
 #pragma unroll
     for (int s = 0; s < kWideDepth / 16; ++s) {
       uint32_t(&fragments)[2][4] = a[s % 2];
+      // A group ahead of what is decoded.
+      const int group = s / F::kSlices;
+      if (s % F::kSlices == 0 && (group + 1) * F::kSlices < kWideDepth / 16) {
+        load(group + 1);
+      }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (s % F::kSlices == 0) {
-          const int unit = s / F::kSlices * 2 + lane / 16;
-          LoadMatrices(
-              rows + (64 * i + row) * F::kRowBytes + F::Place(row, unit) * 16,
-              raw[i]);
-        }
-        F::Decode(raw[i], s, factors[i][0][s / 2], factors[i][1][s / 2],
-                  fragments[i]);
+        F::Decode(raw[group % 2][i], s, factors[i][0][s / 2],
+                  factors[i][1][s / 2], fragments[i]);
       }
       BeginProducts();
 #pragma unroll

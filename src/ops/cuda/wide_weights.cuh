@@ -96,7 +96,9 @@ struct WideFragment<WeightFormat::kBF16> : WideFragment<WeightFormat::kF16> {
   static constexpr int kPieces = 3, kColumns = 4;
 };
 
-// The scales of one row of the tile, of 2 blocks (64 columns) at a time.
+// The scales of one row of the tile, of 8 blocks at a time: of kScalePieces
+// pieces of 64 columns.
+inline constexpr int kScalePieces = 4;
 template <WeightFormat kFormat>
 struct WideScales {
   using F = WideFragment<kFormat>;
@@ -108,7 +110,7 @@ struct WideScales {
     blocks = static_cast<int>(m.cols / 32);
     if (kFormat == WeightFormat::kFp8Tile32) row /= 32;
     codes = m.scales + row * blocks;
-    even = ((reinterpret_cast<uintptr_t>(codes) | blocks) & 1) == 0;
+    aligned = ((reinterpret_cast<uintptr_t>(codes) | blocks) & 7) == 0;
     uint32_t most = 0, least = 255;
     const auto take = [&](uint32_t code) {
       most = max(most, code), least = min(least, code);
@@ -139,31 +141,43 @@ struct WideScales {
     exact = most < 255 && most - least <= F::kScaleRange;
   }
 
-  // The codes of blocks 2 * piece and the next; those past the row's end are
-  // like the largest.
-  __device__ uint32_t Load(int piece) const {
-    if constexpr (!kUsed) return 0;
-    if (even) return __ldg(reinterpret_cast<const uint16_t*>(codes) + piece);
-    uint32_t pair = __ldg(codes + 2 * piece);
-    const bool last = 2 * piece + 1 == blocks;
-    return pair | (last ? static_cast<uint32_t>(largest)
-                        : __ldg(codes + 2 * piece + 1))
-                      << 8;
+  // The codes of blocks 8 * run and on; those past the row's end are like the
+  // largest.
+  __device__ uint2 Load(int run) const {
+    if constexpr (!kUsed) return {};
+    if (aligned) return __ldg(reinterpret_cast<const uint2*>(codes) + run);
+    uint32_t words[2] = {};
+#pragma unroll 1
+    for (int i = 7; i >= 0; --i) {
+      const uint32_t code = 8 * run + i < blocks
+                                ? __ldg(codes + 8 * run + i)
+                                : static_cast<uint32_t>(largest);
+      words[1] = i < 4 ? words[1] : words[1] << 8 | code;
+      words[0] = i < 4 ? words[0] << 8 | code : words[0];
+    }
+    return {words[0], words[1]};
   }
-  // Of what Load() gave, the scales of both blocks as pairs of fp16.
-  __device__ void Pairs(uint32_t loaded, uint32_t (&pairs)[2]) const {
+  // A word of what Load() gave, four blocks, as the high bytes of fp16 scales.
+  // Bytes keep to themselves, but where the row is not exact.
+  __device__ uint32_t Fields(uint32_t word) const {
+    if constexpr (!kUsed) return 0;
+    return (word +
+            0x01010101u * static_cast<uint32_t>(F::kTopExponent - largest))
+           << 2;
+  }
+  // The scales of the fields' blocks 2 * half and the next as pairs of fp16.
+  static __device__ void Pairs(uint32_t fields, uint32_t half,
+                               uint32_t (&pairs)[2]) {
     if constexpr (!kUsed) return;
-    const uint32_t fields =
-        loaded + 0x0101u * static_cast<uint32_t>(F::kTopExponent - largest);
-    pairs[0] = __byte_perm(fields, 0, 0x0404) << 2;
-    pairs[1] = __byte_perm(fields, 0, 0x1414) << 2;
+    pairs[0] = __byte_perm(fields, 0, 0x0404 + 0x2020 * half);
+    pairs[1] = __byte_perm(fields, 0, 0x1414 + 0x2020 * half);
   }
   // The power of two that sums of the row are to be multiplied by.
   __device__ int Power() const { return kUsed ? largest - F::kScaleBias : 0; }
 
   const uint8_t* codes = nullptr;
   int blocks = 0, largest = 0;
-  bool even = true, exact = true;
+  bool aligned = true, exact = true;
 };
 
 // 2^power and `scale`, a power of two, times a sum, whatever lies between.
