@@ -154,6 +154,85 @@ TEST_P(MatmulShapes, EveryScale) {
   }
 }
 
+// What products through integers (ops/cpu/digits-inl.h) must not notice: values
+// that stand out by far, of which there is one in a row, one in a block, or
+// whole blocks; blocks of zeros; rows of the largest and of tiny values.
+TEST_P(MatmulShapes, InputsOfAllSizes) {
+  constexpr size_t kOut = 23, kIn = 1280, kTokens = 66;
+  const auto fill = [&](size_t kind, float* x) {
+    const auto size = [&](size_t i) {
+      switch (kind) {
+        case 0: return i == 700 ? 1e4f : 1.0f;
+        case 1: return i % 32 == 5 ? 1e3f : 1.0f;
+        case 2: return i / 256 % 2 == 0 ? 1e6f : 1.0f;
+        case 3: return i / 64 % 3 == 0 ? 0.0f : 1.0f;
+        case 4: return 0x1p120f;
+        case 5: return 0x1p-60f;
+        case 6: return 0x1p-100f;  // smaller than what has digits
+        case 7: return i < 1000 ? 1.0f : 0x1p-100f;
+        default: return std::exp2(random_.Uniform(-20, 20));
+      }
+    };
+    for (size_t i = 0; i < kIn; ++i) x[i] = size(i) * random_.Signed();
+  };
+  for (const WeightFormat format : kWeightFormats) {
+    const size_t in = RowOf(format, kIn);
+    const PackedMatrix w = RandomMatrix(format, kOut, in, random_);
+    GuardedArray<float> x(kTokens * in);
+    for (size_t t = 0; t < kTokens; ++t) fill(t % 9, x.data() + t * in);
+    const auto expected = ExpectedProduct(w, x.data(), kTokens, in);
+    GuardedArray<float> one(kTokens * kOut), many(kTokens * kOut);
+    ops().matmul(
+        {.weight = w.view, .x = x.data(), .y = many.data(), .tokens = kTokens},
+        Pool(2));
+    EXPECT_TRUE(AllClose(expected, many.data(), SumBound(in)))
+        << WeightFormatName(format);
+    for (size_t t = 0; t < kTokens; ++t) {
+      ops().matmul({.weight = w.view,
+                    .x = x.data() + t * in,
+                    .y = one.data() + t * kOut,
+                    .tokens = 1},
+                   Pool(1));
+    }
+    EXPECT_TRUE(AllClose(expected, one.data(), SumBound(in)))
+        << WeightFormatName(format);
+    EXPECT_TRUE(is_cuda() || SameBits(one, many)) << WeightFormatName(format);
+  }
+}
+
+// One value is not finite: the products are, whose weight for it is zero
+// excepted, what it makes of them, and those of other tokens are not touched.
+TEST_P(MatmulShapes, WhatIsNotFiniteIsSeenInItsTokenOnly) {
+  constexpr size_t kOut = 9;
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const WeightFormat format : kWeightFormats) {
+    const size_t in = RowOf(format, 288);
+    const PackedMatrix w = RandomMatrix(format, kOut, in, random_);
+    for (const float bad : {inf, -inf, nan}) {
+      for (const size_t tokens : {1, 3, 70}) {
+        GuardedArray<float> x = random_.Array(tokens * in);
+        const size_t token = tokens / 2;
+        x[token * in + 37] = bad;
+        GuardedArray<float> y(tokens * kOut);
+        ops().matmul(
+            {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
+            Pool(2));
+        for (size_t i = 0; i < tokens * kOut; ++i) {
+          const float weight = w.values[i % kOut * in + 37];
+          if (i / kOut != token) {
+            EXPECT_TRUE(std::isfinite(y[i])) << WeightFormatName(format);
+          } else if (std::isnan(weight * bad)) {
+            EXPECT_TRUE(std::isnan(y[i])) << WeightFormatName(format);
+          } else {
+            EXPECT_EQ(weight * bad, y[i]) << WeightFormatName(format);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(MatmulShapes, ViewsKeepTheirTilePhase) {
   for (const WeightFormat format : kWeightFormats) {
     for (const size_t first_row : {1, 2, 3, 20, 31, 32, 45}) {
@@ -302,18 +381,20 @@ TEST_P(MatmulTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
   const GuardedArray<float> x = random.Array(kTokens * kIn);
   for (const WeightFormat format :
        {WeightFormat::kF32, WeightFormat::kQ8_0, WeightFormat::kFp8Tile32,
-        WeightFormat::kFp4Row32}) {
-    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random, 20);
+        WeightFormat::kFp4Row32, WeightFormat::kQ2_K, WeightFormat::kIQ2_XXS}) {
+    // Blocks of 256: as much of each row, not all.
+    const size_t in = kIn / BlockValues(format) * BlockValues(format);
+    const PackedMatrix w = RandomMatrix(format, kOut, in, random, 20);
     GuardedArray<float> single(kTokens * kOut);
     for (size_t t = 0; t < kTokens; ++t) {
       ops().matmul({.weight = w.view,
-                    .x = x.data() + t * kIn,
+                    .x = x.data() + t * in,
                     .y = single.data() + t * kOut,
                     .tokens = 1},
                    Pool(1));
     }
-    EXPECT_TRUE(AllClose(ExpectedProduct(w, x.data(), 7, kIn), single.data(),
-                         SumBound(kIn)));
+    EXPECT_TRUE(AllClose(ExpectedProduct(w, x.data(), 7, in), single.data(),
+                         SumBound(in)));
     for (const size_t tokens : {2, 5, 6, 7, 63, 128, 129, 513}) {
       GuardedArray<float> y(tokens * kOut);
       ops().matmul(

@@ -81,6 +81,19 @@ HWY_INLINE VF Widen(V8F v) {
 #endif
 }
 
+#if HWY_TARGET == HWY_AVX3_DL
+// The f16 at `first` in the first 8 lanes, that at `second` in the others.
+HWY_INLINE VF BothF16(const uint8_t* first, const uint8_t* second) {
+  const auto eight = [](const uint8_t* p) HWY_ATTR {
+    int16_t code;
+    std::memcpy(&code, p, sizeof(code));
+    return _mm_set1_epi16(code);
+  };
+  return VF{_mm512_cvtph_ps(_mm256_inserti128_si256(
+      _mm256_castsi128_si256(eight(first)), eight(second), 1))};
+}
+#endif
+
 struct Q8Shape : PlainParts {
   static constexpr size_t kGroup = kLanes * 32;
   static constexpr size_t kVectors = 1;

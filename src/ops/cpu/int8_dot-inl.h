@@ -61,7 +61,8 @@ HWY_INLINE VI32 SignedQuads(VU8 w, VU8 x) {
 #else
 // Written out, for Highway 1.0.3 checks for this instruction at run time but
 // does not tell the compiler.
-HWY_INLINE VI32 AddQuads(VI32 sums, VU8 codes, VU8 x) {
+template <class V32, class V8>
+HWY_INLINE V32 AddQuads(V32 sums, V8 codes, V8 x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sums.raw) : "v"(codes.raw), "v"(x.raw));
   return sums;
 }

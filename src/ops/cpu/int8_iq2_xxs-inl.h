@@ -87,7 +87,7 @@ struct Iq2xxsPair {
     signs = _mm512_permutex2var_epi8(_mm512_load_si512(tables->signs), indices,
                                      _mm512_load_si512(tables->signs + 64));
     const VF fours{_mm512_cvtepi32_ps(_mm512_srli_epi32(signs_scale, 28))};
-    const VF quarter = hn::Mul(Factors(first, second), hn::Set(kF, 0.25f));
+    const VF quarter = hn::Mul(BothF16(first, second), hn::Set(kF, 0.25f));
     scales = hn::Mul(hn::Add(fours, hn::Set(kF, 0.5f)), quarter);
   }
   template <size_t kValue>
@@ -115,16 +115,6 @@ struct Iq2xxsPair {
     return _mm512_mask_mov_epi8(half(table), _mm512_movepi8_mask(entries),
                                 half(table + 128));
   }
-  // d of the first block in the first 8 lanes, of the second in the others.
-  static HWY_INLINE VF Factors(const uint8_t* first, const uint8_t* second) {
-    const auto eight = [](const uint8_t* block) HWY_ATTR {
-      int16_t d;
-      std::memcpy(&d, block + offsetof(Iq2xxsBlock, d), sizeof(d));
-      return _mm_set1_epi16(d);
-    };
-    return VF{_mm512_cvtph_ps(_mm256_inserti128_si256(
-        _mm256_castsi128_si256(eight(first)), eight(second), 1))};
-  }
 
   __m512i halves[2];
   __m512i signs;
@@ -142,16 +132,20 @@ struct Iq2xxsCodes : Iq2xxsShape {
     pair.Open(group, n == kGroup ? group + sizeof(Iq2xxsBlock) : group);
   }
   HWY_INLINE VF Scales() const { return pair.scales; }
+  template <size_t kVector>
+  HWY_INLINE VU8 Vector() const {
+    return pair.Codes<kVector>();
+  }
   template <bool kWhole>
   HWY_INLINE void Step(size_t, size_t, VU8 (&out)[8]) const {
-    out[0] = pair.Codes<0>();
-    out[1] = pair.Codes<1>();
-    out[2] = pair.Codes<2>();
-    out[3] = pair.Codes<3>();
-    out[4] = pair.Codes<4>();
-    out[5] = pair.Codes<5>();
-    out[6] = pair.Codes<6>();
-    out[7] = pair.Codes<7>();
+    out[0] = Vector<0>();
+    out[1] = Vector<1>();
+    out[2] = Vector<2>();
+    out[3] = Vector<3>();
+    out[4] = Vector<4>();
+    out[5] = Vector<5>();
+    out[6] = Vector<6>();
+    out[7] = Vector<7>();
   }
   const uint8_t* blocks;
   const uint8_t* group = nullptr;

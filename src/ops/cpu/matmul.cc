@@ -2,10 +2,12 @@
 #include "ops/matmul.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/digits.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/int8_rows.h"
@@ -73,11 +75,9 @@ void MatmulTile(const MatmulArgs& args, size_t x_stride, const uint16_t* packed,
   }
 }
 
-}  // namespace
-
-void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
-                size_t end) {
-  if (tokens.x8 != nullptr) return Int8MatmulRows(weight, tokens, begin, end);
+// The products of fp32 or bf16 weights and inputs.
+void FloatMatmulRows(const Matrix& weight, const TokenRows& tokens,
+                     size_t begin, size_t end) {
   struct Unpacked;
   const bool bf16 = tokens.x16 != nullptr;
   // What counts for the caches is the size of a row.
@@ -93,6 +93,29 @@ void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
            {bf16 ? nullptr : tokens.x + t, tokens.y + t, count,
             bf16 ? tokens.x16 + t : nullptr},
            begin, end, panel);
+  }
+}
+
+}  // namespace
+
+void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
+                size_t end) {
+  if (tokens.x8 != nullptr) return Int8MatmulRows(weight, tokens, begin, end);
+  if (tokens.x16 != nullptr || !TakesDigits(weight.format)) {
+    return FloatMatmulRows(weight, tokens, begin, end);
+  }
+  const size_t blocks = CeilDiv(tokens.tokens, kMaxDigitTokens);
+  const size_t block = CeilDiv(tokens.tokens, std::max<size_t>(1, blocks));
+  for (size_t t = 0; t < tokens.tokens; t += block) {
+    const TokenRows some{.x = tokens.x + t,
+                         .y = tokens.y + t,
+                         .tokens = std::min(block, tokens.tokens - t)};
+    uint64_t left = DigitMatmulRows(weight, some, begin, end);
+    for (; left != 0; left &= left - 1) {
+      const int i = std::countr_zero(left);
+      FloatMatmulRows(weight, {.x = some.x + i, .y = some.y + i, .tokens = 1},
+                      begin, end);
+    }
   }
 }
 
@@ -172,7 +195,8 @@ bool TakesBf16(const ScratchProduct& p) {
 
 // A panel in each thread, and for each format that wants them in its own order
 // the inputs of a block of tokens, or with FP8 those of one token times scales;
-// inputs packed as bf16 in the caller.
+// digits, beside which inputs without them come one by one; inputs packed as
+// bf16 in the caller.
 uint64_t MatmulScratchBytes(const ScratchShape& shape) {
   std::vector<ScratchProduct> products = shape.products;
   for (const ScratchExperts& experts : shape.experts) {
@@ -181,9 +205,15 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
     }
   }
   uint64_t panel = 0, packed = 0;
-  std::map<WeightFormat, uint64_t> inputs;
-  for (const ScratchProduct& p : products) {
+  std::map<WeightFormat, uint64_t> inputs, digits;
+  for (ScratchProduct& p : products) {
     if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
+    if (TakesDigits(p.format)) {
+      uint64_t& bytes = digits[p.format];
+      bytes = std::max<uint64_t>(bytes,
+                                 DigitScratchBytes(p.format, p.cols, p.tokens));
+      p.tokens = 1;
+    }
     const bool bf16 = TakesBf16(p);
     const size_t floats = bf16 ? p.cols / 2 : p.cols;
     const size_t block = std::min(p.tokens, TokenBlock(p.tokens, floats));
@@ -197,9 +227,10 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
     uint64_t& values = inputs[p.format];
     values = std::max<uint64_t>(values, copied * p.cols);
   }
-  uint64_t floats = panel;
-  for (const auto& [format, values] : inputs) floats += values;
-  return sizeof(float) * floats * shape.threads + sizeof(uint16_t) * packed;
+  uint64_t thread = sizeof(float) * panel;
+  for (const auto& [format, values] : inputs) thread += sizeof(float) * values;
+  for (const auto& [format, bytes] : digits) thread += bytes;
+  return thread * shape.threads + sizeof(uint16_t) * packed;
 }
 
 }  // namespace ecphory

@@ -1,0 +1,635 @@
+// Products of 2-bit weights with inputs as they are, through integers: x as
+// int8 digits; compiled once per Highway target, of x86 with VNNI.
+//
+// Unpacking 2-bit codes to bytes takes a fraction of the instructions that
+// unpacking them to floats takes, and one instruction multiplies 64 bytes. So
+// values of x that meet the same lanes, 32 or 256 of them, are written as
+// integers times a power of two that they share,
+//   x = 2^(e - 30) * (d0 + 2^8 d1 + 2^16 d2 + 2^24 d3), d0 to d3 int8,
+// rounded to nearest: x is off by at most 2^-30.9 of the largest of these
+// values, and exact unless it is smaller than 2^-6 of that. Where few values
+// stand out d0 is left out, and x is off by at most 2^-22.9 of the largest: if
+// then the root of the mean square of a product's error is no more than about
+// 2^-23.5 of the sum of |w x|, one rounding of such a sum in fp32
+// (DigitErrors).
+//
+// Sums over a lane are exact for each digit; then they are put together in
+// fp32, and multiplied by the scales of the weights and of x. A lane's sum
+// takes groups in ascending order, and StoreSums4 adds up the lanes: a result
+// is the same bits from packed weights, for one token, and from unpacked ones,
+// for many.
+//
+// Rows with an infinity, a NaN or values so small that scales would be
+// subnormal have no digits: they are multiplied in fp32, as on other targets.
+#if defined(ECPHORY_OPS_CPU_DIGITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ECPHORY_OPS_CPU_DIGITS_INL_H_
+#undef ECPHORY_OPS_CPU_DIGITS_INL_H_
+#else
+#define ECPHORY_OPS_CPU_DIGITS_INL_H_
+#endif
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+
+#include "base/ceil_div.h"
+#include "ops/cpu/digits.h"
+#include "ops/cpu/digits_q2_k-inl.h"
+#include "ops/cpu/int8_dot-inl.h"
+#include "ops/cpu/int8_iq2_xxs-inl.h"
+#include "ops/cpu/int8_panel-inl.h"
+#include "ops/cpu/scratch.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ecphory {
+namespace HWY_NAMESPACE {
+
+constexpr size_t kDigits = 4;
+
+// Vectors of mins, one for each 16 parts of a group.
+template <class Shape>
+constexpr size_t MinVectors() {
+  if constexpr (requires { Shape::kMinVectors; }) return Shape::kMinVectors;
+  return 0;
+}
+
+// A group of x in memory, all that a group of weights meets: for each vector of
+// codes four of digits, the lowest first; minus the offset times the digits'
+// sums in a lane, where codes have an offset; a scale for each lane; of parts
+// with mins, the sum of each part's x.
+template <class Shape>
+struct DigitLayout {
+  static constexpr size_t kOffsets = 64 * kDigits * Shape::kVectors;
+  static constexpr size_t kScales =
+      kOffsets + (Shape::kOffsetBits != 0 ? 64 * kDigits : 0);
+  static constexpr size_t kSums = kScales + 64;
+  static constexpr size_t kBytes = kSums + 64 * MinVectors<Shape>();
+  static constexpr size_t RowBytes(size_t cols) {
+    return CeilDiv(cols, Shape::kGroup) * kBytes;
+  }
+};
+
+// A row of x in memory.
+struct DigitRow {
+  const uint8_t* groups = nullptr;
+  bool lowest = false;  // whether there are lowest digits other than zeros
+};
+
+// The powers of two of a row, and the errors of its values without their lowest
+// digits. These have a root of the mean square of 2^-22 / sqrt(12) of the power
+// of two below the group's largest value. For weights whose sizes do not go
+// with those of x that of the product is sqrt(n) as large, times 1.2 or so of
+// their mean size; the sum of magnitudes is that times the sum of |x|.
+class DigitErrors {
+ public:
+  HWY_INLINE DigitErrors() : sizes_(hn::Zero(kF)) {}
+  // The unit of the digits of kValues values, 2^(e - 30), 0 of zeros.
+  template <size_t kValues>
+  HWY_INLINE float UnitOf(const float* x) {
+    // Bits compare as values do: infinity and NaN are larger than all others.
+    VI32 bits = hn::Zero(kI32);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < kValues; i += kLanes) {
+      const VF size = hn::Abs(Load(x + i));
+      bits = hn::Max(bits, hn::BitCast(kI32, size));
+      sizes_ = hn::Add(sizes_, size);
+    }
+    const float largest =
+        std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(kI32, bits)));
+    if (largest == 0) return 0;
+    // 2^31 / 1.0078125 is below 0x7f7f7f7f, the largest that has digits.
+    const int exponent =
+        static_cast<int>(std::bit_cast<uint32_t>(largest * 1.0078125f) >> 23) -
+        127;
+    // Weights' scales go down to 2^-27.
+    usable_ &= exponent >= -126 + 27 + 30 &&
+               largest <= std::numeric_limits<float>::max();
+    squares_ += static_cast<double>(largest) * largest * kValues;
+    return std::bit_cast<float>(static_cast<uint32_t>(exponent - 30 + 127)
+                                << 23);
+  }
+  // False where the values have no digits.
+  bool usable() const { return usable_; }
+  HWY_INLINE bool need_lowest() const {
+    const double sizes = Sum(sizes_);
+    // Not true of an overflow either.
+    return !(squares_ <= sizes * sizes);
+  }
+
+ private:
+  VF sizes_;  // of all values, added up
+  double squares_ = 0;
+  bool usable_ = true;
+};
+
+// What makes integers of values from the unit of all their digits: 1 / unit, a
+// power of two.
+HWY_INLINE float DigitFactor(float unit) {
+  return unit == 0
+             ? 0
+             : std::bit_cast<float>(0x7f000000 - std::bit_cast<uint32_t>(unit));
+}
+
+// 16 values as integers, and the digits of these, a value's four side by side.
+struct DigitVector {
+  // `unit` is that of the lowest digit there is.
+  HWY_INLINE DigitVector(const float* x, float unit, bool lowest) {
+    const VF factor = hn::Set(kF, DigitFactor(unit));
+    integers = hn::NearestInt(hn::Mul(Load(x), factor));
+    // Adding 2^7 to each digit makes the carries of those above 127.
+    const VI32 half = hn::Set(kI32, static_cast<int32_t>(0x80808080));
+    const VI32 all = lowest ? integers : hn::ShiftLeft<8>(integers);
+    digits = hn::Xor(hn::Add(all, half), half).raw;
+  }
+  VI32 integers;
+  __m512i digits;
+};
+
+// Stores dword i of each of four vectors side by side at out + 64 * i.
+HWY_INLINE void StoreColumns(const __m512i (&v)[4], uint8_t* out) {
+  const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]);
+  const __m512i b = _mm512_unpackhi_epi32(v[0], v[1]);
+  const __m512i c = _mm512_unpacklo_epi32(v[2], v[3]);
+  const __m512i d = _mm512_unpackhi_epi32(v[2], v[3]);
+  const auto store = [&](size_t first, __m512i columns) HWY_ATTR {
+    const auto to = [&](size_t i) HWY_ATTR {
+      return reinterpret_cast<__m128i*>(out + 64 * (first + 4 * i));
+    };
+    _mm_store_si128(to(0), _mm512_castsi512_si128(columns));
+    _mm_store_si128(to(1), _mm512_extracti32x4_epi32(columns, 1));
+    _mm_store_si128(to(2), _mm512_extracti32x4_epi32(columns, 2));
+    _mm_store_si128(to(3), _mm512_extracti32x4_epi32(columns, 3));
+  };
+  store(0, _mm512_unpacklo_epi64(a, c));
+  store(1, _mm512_unpackhi_epi64(a, c));
+  store(2, _mm512_unpacklo_epi64(b, d));
+  store(3, _mm512_unpackhi_epi64(b, d));
+}
+
+// The units of a group of `n` values, in its place.
+HWY_INLINE void MeasureGroup(Iq2xxsShape, const float* x, size_t n,
+                             DigitErrors& errors, uint8_t* out) {
+  using Layout = DigitLayout<Iq2xxsShape>;
+  float* const units = reinterpret_cast<float*>(out + Layout::kScales);
+  for (size_t part = 0; part < kLanes; ++part) {
+    units[part] = part < n / 32 ? errors.UnitOf<32>(x + 32 * part) : 0;
+  }
+}
+
+HWY_INLINE void MeasureGroup(Q2KDigitShape, const float* x, size_t n,
+                             DigitErrors& errors, uint8_t* out) {
+  using Layout = DigitLayout<Q2KDigitShape>;
+  float* const units = reinterpret_cast<float*>(out + Layout::kScales);
+  for (size_t b = 0; b < 2; ++b) {
+    const float unit = b < n / kSuperBlock
+                           ? errors.UnitOf<kSuperBlock>(x + kSuperBlock * b)
+                           : 0;
+    std::fill_n(units + 8 * b, 8, unit);
+  }
+}
+
+// Writes a group that was measured; its units are then those of the lowest
+// digits there are.
+HWY_INLINE void SplitGroup(Iq2xxsShape, const float* x, size_t n, bool lowest,
+                           uint8_t* out) {
+  using Layout = DigitLayout<Iq2xxsShape>;
+  // Bytes of each digit of the values v, 8 + v, 16 + v and 24 + v side by side,
+  // of the first four v; those of the others are 16 further on.
+  alignas(64) static constexpr uint8_t kFrom[64] = {
+      0,  32, 64, 96,  1,  33, 65, 97,  2,  34, 66, 98,  3,  35, 67, 99,
+      4,  36, 68, 100, 5,  37, 69, 101, 6,  38, 70, 102, 7,  39, 71, 103,
+      8,  40, 72, 104, 9,  41, 73, 105, 10, 42, 74, 106, 11, 43, 75, 107,
+      12, 44, 76, 108, 13, 45, 77, 109, 14, 46, 78, 110, 15, 47, 79, 111};
+  if (n < Iq2xxsShape::kGroup) std::memset(out, 0, Layout::kOffsets);
+  float* const units = reinterpret_cast<float*>(out + Layout::kScales);
+  if (!lowest) hn::Store(hn::Mul(Load(units), hn::Set(kF, 0x1p8f)), kF, units);
+  const __m512i from = _mm512_load_si512(kFrom);
+  for (size_t part = 0; part < n / 32; part += 4) {
+    __m512i low[4], high[4];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; ++i) {
+      const float* const values = x + 32 * (part + i);
+      const DigitVector a(values, units[part + i], lowest);
+      const DigitVector b(values + 16, units[part + i], lowest);
+      low[i] = _mm512_permutex2var_epi8(a.digits, from, b.digits);
+      high[i] = _mm512_permutex2var_epi8(
+          a.digits, _mm512_add_epi8(from, _mm512_set1_epi8(16)), b.digits);
+    }
+    StoreColumns(low, out + 4 * part);
+    StoreColumns(high, out + 4 * part + 64 * kLanes);
+  }
+#pragma GCC unroll 4
+  for (size_t k = 0; k < kDigits; ++k) {
+    VI32 sum = hn::Zero(kI32);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < Iq2xxsShape::kVectors; ++v) {
+      sum = AddQuads(sum, hn::Set(kU8, uint8_t{1}),
+                     hn::Load(kU8, out + 64 * (kDigits * v + k)));
+    }
+    hn::Store(hn::Neg(hn::ShiftLeft<Iq2xxsShape::kOffsetBits>(sum)), kI32,
+              reinterpret_cast<int32_t*>(out + Layout::kOffsets + 64 * k));
+  }
+}
+
+HWY_INLINE void SplitGroup(Q2KDigitShape, const float* x, size_t n, bool lowest,
+                           uint8_t* out) {
+  using Layout = DigitLayout<Q2KDigitShape>;
+  // Bytes of each digit side by side.
+  alignas(64) static constexpr uint8_t kFrom[64] = {
+      0, 4, 8,  12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
+      1, 5, 9,  13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61,
+      2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58, 62,
+      3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63};
+  float* const units = reinterpret_cast<float*>(out + Layout::kScales);
+  float* const sums = reinterpret_cast<float*>(out + Layout::kSums);
+  if (n < Q2KDigitShape::kGroup) {
+    std::memset(out, 0, Layout::kOffsets);
+    hn::Store(hn::Zero(kF), kF, sums + kLanes);
+  }
+  if (!lowest) hn::Store(hn::Mul(Load(units), hn::Set(kF, 0x1p8f)), kF, units);
+  const __m512i from = _mm512_load_si512(kFrom);
+  for (size_t b = 0; b < n / kSuperBlock; ++b) {
+    const float unit = units[8 * b];
+#pragma GCC unroll 16
+    for (size_t part = 0; part < 16; ++part) {
+      const DigitVector v(x + kSuperBlock * b + 16 * part, unit, lowest);
+      // In double, where they have no rounding.
+      const __m512d doubles = _mm512_add_pd(
+          _mm512_cvtepi32_pd(_mm512_castsi512_si256(v.integers.raw)),
+          _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(v.integers.raw, 1)));
+      sums[16 * b + part] = static_cast<float>(_mm512_reduce_add_pd(doubles) *
+                                               static_cast<double>(unit));
+      const __m512i planes = _mm512_permutexvar_epi8(from, v.digits);
+      // Two parts are half of a vector.
+      uint8_t* const to =
+          out + 64 * kDigits * (part / 2) + 32 * b + 16 * (part % 2);
+      const auto at = [&](size_t k) HWY_ATTR {
+        return reinterpret_cast<__m128i*>(to + 64 * k);
+      };
+      _mm_store_si128(at(0), _mm512_castsi512_si128(planes));
+      _mm_store_si128(at(1), _mm512_extracti32x4_epi32(planes, 1));
+      _mm_store_si128(at(2), _mm512_extracti32x4_epi32(planes, 2));
+      _mm_store_si128(at(3), _mm512_extracti32x4_epi32(planes, 3));
+    }
+  }
+}
+
+// x [cols] to DigitLayout::RowBytes(cols) bytes, aligned to 64; `groups` is
+// null where it has no digits.
+template <class Shape>
+DigitRow SplitRow(const float* x, size_t cols, uint8_t* out) {
+  DigitErrors errors;
+  const auto for_groups = [&](const auto& body) HWY_ATTR {
+    for (size_t c = 0; c < cols; c += Shape::kGroup) {
+      body(x + c, std::min(Shape::kGroup, cols - c),
+           out + c / Shape::kGroup * DigitLayout<Shape>::kBytes);
+    }
+  };
+  for_groups([&](const float* values, size_t n, uint8_t* group)
+                 HWY_ATTR { MeasureGroup(Shape(), values, n, errors, group); });
+  if (!errors.usable()) return {};
+  const bool lowest = errors.need_lowest();
+  for_groups([&](const float* values, size_t n, uint8_t* group)
+                 HWY_ATTR { SplitGroup(Shape(), values, n, lowest, group); });
+  return {out, lowest};
+}
+
+// The lanes of v that D has: all, or the first half.
+template <class D, class V>
+HWY_INLINE hn::Vec<D> FirstLanes(D d, V v) {
+  if constexpr (std::is_same_v<hn::Vec<D>, V>) {
+    return v;
+  } else {
+    return hn::LowerHalf(d, v);
+  }
+}
+
+// Integers of D's lanes.
+template <class D>
+using DigitSums = hn::Vec<hn::RebindToSigned<D>>[kInt8Rows][kDigits];
+
+// Four rows' vector kVector of codes, and those that come after it, times the
+// digits from kFirst on.
+template <size_t kFirst, size_t kVector = 0, class D, class Codes>
+HWY_INLINE void AddDigits(D d, const Codes (&rows)[kInt8Rows], const uint8_t* x,
+                          DigitSums<D>& sums) {
+  if constexpr (kVector < Codes::Shape::kVectors) {
+    const hn::Repartition<uint8_t, D> d8;
+    hn::Vec<decltype(d8)> codes[kInt8Rows];
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kInt8Rows; ++r) {
+      codes[r] = FirstLanes(d8, rows[r].template Vector<kVector>());
+      KeepInRegister(codes[r]);
+    }
+#pragma GCC unroll 4
+    for (size_t k = kFirst; k < kDigits; ++k) {
+      auto digits = hn::Load(d8, x + 64 * (kDigits * kVector + k));
+      KeepInRegister(digits);
+#pragma GCC unroll 4
+      for (size_t r = 0; r < kInt8Rows; ++r) {
+        sums[r][k] = AddQuads(sums[r][k], codes[r], digits);
+      }
+    }
+    AddDigits<kFirst, kVector + 1>(d, rows, x, sums);
+  }
+}
+
+// Sums of digits are below 2^20: two of them fit in 32 bits.
+template <size_t kFirst, class D, class V32>
+HWY_INLINE hn::Vec<D> JoinDigits(D d, const V32 (&sums)[kDigits]) {
+  const V32 high = hn::Add(hn::ShiftLeft<8>(sums[3]), sums[2]);
+  const V32 low =
+      kFirst == 0 ? hn::Add(hn::ShiftLeft<8>(sums[1]), sums[0]) : sums[1];
+  return hn::MulAdd(hn::ConvertTo(d, high),
+                    hn::Set(d, kFirst == 0 ? 0x1p16f : 0x1p8f),
+                    hn::ConvertTo(d, low));
+}
+
+// One group of four rows, which have begun it: two blocks, or in the first half
+// of all lanes, D's, the last one of a row. `acc` of the other lanes stays.
+template <size_t kFirst, class D, class Codes>
+HWY_INLINE void AddGroup(D d, const Codes (&rows)[kInt8Rows], const uint8_t* x,
+                         VF (&acc)[kInt8Rows]) {
+  using Shape = typename Codes::Shape;
+  using Layout = DigitLayout<Shape>;
+  const hn::RebindToSigned<D> d32;
+  constexpr bool kWhole = hn::MaxLanes(D()) == kLanes;
+  DigitSums<D> products;
+#pragma GCC unroll 4
+  for (size_t k = kFirst; k < kDigits; ++k) {
+    auto first = hn::Zero(d32);
+    if constexpr (Shape::kOffsetBits != 0) {
+      first = hn::Load(
+          d32, reinterpret_cast<const int32_t*>(x + Layout::kOffsets + 64 * k));
+    }
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kInt8Rows; ++r) products[r][k] = first;
+  }
+  AddDigits<kFirst>(d, rows, x, products);
+  const auto scale =
+      hn::Load(d, reinterpret_cast<const float*>(x + Layout::kScales));
+  const float* const sums = reinterpret_cast<const float*>(x + Layout::kSums);
+#pragma GCC unroll 4
+  for (size_t r = 0; r < kInt8Rows; ++r) {
+    const auto factor = hn::Mul(FirstLanes(d, rows[r].Scales()), scale);
+    const auto sum = hn::MulAdd(JoinDigits<kFirst>(d, products[r]), factor,
+                                FirstLanes(d, acc[r]));
+    if constexpr (kWhole) {
+      acc[r] = sum;
+    } else {
+      acc[r] = hn::Combine(kF, hn::UpperHalf(d, acc[r]), sum);
+    }
+    if constexpr (MinVectors<Shape>() != 0) {
+      acc[r] =
+          hn::NegMulAdd(rows[r].template Mins<0>(), hn::Load(kF, sums), acc[r]);
+      if constexpr (kWhole) {
+        acc[r] = hn::NegMulAdd(rows[r].template Mins<1>(),
+                               hn::Load(kF, sums + kLanes), acc[r]);
+      }
+    }
+  }
+}
+
+// Adds to the sums of four rows [kInt8Rows, kLanes] their products with the
+// values [c, end) of x, whose groups from c on are at `x`. A function of its
+// own with and without lowest digits: inlined, GCC moves what they have in
+// common above the choice between them, and runs out of registers.
+template <bool kLowest, class Codes>
+HWY_NOINLINE void AddGroups(Codes (&rows)[kInt8Rows], const uint8_t* x,
+                            size_t c, size_t end, float* sums) {
+  using Shape = typename Codes::Shape;
+  constexpr size_t kFirst = kLowest ? 0 : 1;
+  VF acc[kInt8Rows];
+#pragma GCC unroll 4
+  for (size_t r = 0; r < kInt8Rows; ++r) acc[r] = Load(sums + r * kLanes);
+  const auto begin = [&]() HWY_ATTR {
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kInt8Rows; ++r) {
+      rows[r].Begin(c, HWY_MIN(Shape::kGroup, end - c));
+      AskAhead(rows[r].group, Codes::kAskedBytes);
+    }
+  };
+  for (; c + Shape::kGroup <= end; c += Shape::kGroup) {
+    begin();
+    AddGroup<kFirst>(kF, rows, x, acc);
+    x += DigitLayout<Shape>::kBytes;
+  }
+  if (c < end) {
+    begin();
+    AddGroup<kFirst>(hn::Half<DF>(), rows, x, acc);
+  }
+#pragma GCC unroll 4
+  for (size_t r = 0; r < kInt8Rows; ++r) Store(acc[r], sums + r * kLanes);
+}
+
+template <class Codes>
+HWY_INLINE void AddRange(Codes (&rows)[kInt8Rows], const DigitRow& x, size_t c,
+                         size_t end, float* sums) {
+  using Layout = DigitLayout<typename Codes::Shape>;
+  const uint8_t* const groups = x.groups + c / Codes::kGroup * Layout::kBytes;
+  x.lowest ? AddGroups<true>(rows, groups, c, end, sums)
+           : AddGroups<false>(rows, groups, c, end, sums);
+}
+
+// y[row] of four rows, from their lanes' sums.
+HWY_INLINE void StoreRows(const float* sums, const Int8Group& group, float* y) {
+  float rows[kInt8Rows];
+  StoreSums4(Load(sums), Load(sums + kLanes), Load(sums + 2 * kLanes),
+             Load(sums + 3 * kLanes), rows);
+  group.StoreSums(rows, y);
+}
+
+template <class Codes>
+void DigitRows(const Matrix& weight, const Int8Group& group, const DigitRow& x,
+               float* y) {
+  Codes rows[kInt8Rows] = {
+      Codes(weight, group.row(0)), Codes(weight, group.row(1)),
+      Codes(weight, group.row(2)), Codes(weight, group.row(3))};
+  alignas(64) float sums[kInt8Rows * kLanes] = {};
+  AddRange(rows, x, 0, weight.cols, sums);
+  StoreRows(sums, group, y);
+}
+
+// One token, four rows a quarter of all apart (matvec-inl.h).
+template <class Codes>
+void DigitMatvec(const Matrix& weight, const DigitRow& x, float* y,
+                 size_t begin, size_t end) {
+  const size_t quarter = (end - begin) / kInt8Rows;
+  for (size_t row = begin; row < begin + quarter; ++row) {
+    DigitRows<Codes>(weight, Int8Group::Apart(row, quarter), x, y);
+  }
+  const size_t rest = begin + kInt8Rows * quarter;
+  if (rest < end) DigitRows<Codes>(weight, Int8Group(rest, end), x, y);
+}
+
+// Several tokens, from unpacked rows: a part of the second-level cache (320 of
+// 1,024 KB) has rows, another the inputs of 12 tokens, and in the first-level
+// cache are 1,024 values of 16 rows and of one token.
+constexpr size_t kDigitTileRows = 16;
+constexpr size_t kDigitTileTokens = 12;
+constexpr size_t kDigitChunk = 1024;
+
+// A row that was unpacked: of each group the vectors of codes, then scales and
+// mins.
+template <class Codes>
+struct DigitPanelRow : Codes::Shape {
+  using Shape = typename Codes::Shape;
+  static constexpr size_t kAskedBytes = 0;  // lies in a cache
+  static constexpr size_t kFloats = 64 * Shape::kVectors;
+  static constexpr size_t kBytes = kFloats + 64 * (1 + MinVectors<Shape>());
+  static size_t RowBytes(size_t cols) {
+    return CeilDiv(cols, Shape::kGroup) * kBytes;
+  }
+
+  HWY_INLINE void Begin(size_t c, size_t) {
+    group = bytes + c / Shape::kGroup * kBytes;
+  }
+  template <size_t kVector>
+  HWY_INLINE VU8 Vector() const {
+    return hn::Load(kU8, group + 64 * kVector);
+  }
+  HWY_INLINE VF Scales() const { return hn::Load(kF, Floats(0)); }
+  template <size_t kIndex>
+  HWY_INLINE VF Mins() const {
+    return hn::Load(kF, Floats(1 + kIndex));
+  }
+
+  void Fill(Codes row, size_t cols) {
+    for (size_t c = 0; c < cols; c += Shape::kGroup) {
+      row.Begin(c, std::min(Shape::kGroup, cols - c));
+      Begin(c, 0);
+      FillVectors(row);
+      hn::Store(row.Scales(), kF, Floats(0));
+      if constexpr (MinVectors<Shape>() != 0) {
+        hn::Store(row.template Mins<0>(), kF, Floats(1));
+        hn::Store(row.template Mins<1>(), kF, Floats(2));
+      }
+    }
+  }
+  template <size_t kVector = 0>
+  HWY_INLINE void FillVectors(const Codes& row) {
+    if constexpr (kVector < Shape::kVectors) {
+      hn::Store(row.template Vector<kVector>(), kU8, group + 64 * kVector);
+      FillVectors<kVector + 1>(row);
+    }
+  }
+  HWY_INLINE float* Floats(size_t vector) const {
+    return reinterpret_cast<float*>(group + kFloats) + vector * kLanes;
+  }
+
+  uint8_t* bytes = nullptr;
+  uint8_t* group = nullptr;
+};
+
+template <class Codes>
+struct DigitPanel {
+  using Row = DigitPanelRow<Codes>;
+  static size_t Rows(size_t cols) {
+    const size_t tiles =
+        (size_t{320} << 10) / Row::RowBytes(cols) / kDigitTileRows;
+    return kDigitTileRows * std::clamp<size_t>(tiles, 1, 8);
+  }
+  static size_t Bytes(size_t cols) { return Rows(cols) * Row::RowBytes(cols); }
+
+  // Four rows from the `row`-th on.
+  struct Four {
+    Four(uint8_t* bytes, size_t row, size_t cols) {
+      for (size_t r = 0; r < kInt8Rows; ++r) {
+        rows[r].bytes = bytes + (row + r) * Row::RowBytes(cols);
+      }
+    }
+    Row rows[kInt8Rows];
+  };
+};
+
+// Some tokens times up to kDigitTileRows unpacked rows, of which the first is
+// the weight's row `row`.
+template <class Codes>
+void DigitTile(uint8_t* panel, size_t panel_row, size_t cols, const DigitRow* x,
+               float* const* y, size_t tokens, size_t row, size_t end) {
+  constexpr size_t kFour = kInt8Rows * kLanes;  // sums of four rows
+  using Four = typename DigitPanel<Codes>::Four;
+  Four fours[] = {{panel, panel_row, cols},
+                  {panel, panel_row + kInt8Rows, cols},
+                  {panel, panel_row + 2 * kInt8Rows, cols},
+                  {panel, panel_row + 3 * kInt8Rows, cols}};
+  static_assert(std::size(fours) * kInt8Rows == kDigitTileRows);
+  const size_t count =
+      std::min(std::size(fours), CeilDiv(end - row, kInt8Rows));
+  alignas(64) float sums[kDigitTileTokens * kDigitTileRows * kLanes];
+  std::fill_n(sums, tokens * count * kFour, 0.0f);
+  for (size_t c = 0; c < cols; c += kDigitChunk) {
+    for (size_t i = 0; i < tokens * count; ++i) {
+      AddRange(fours[i % count].rows, x[i / count], c,
+               std::min(cols, c + kDigitChunk), sums + i * kFour);
+    }
+  }
+  for (size_t i = 0; i < tokens * count; ++i) {
+    StoreRows(sums + i * kFour, Int8Group(row + i % count * kInt8Rows, end),
+              y[i / count]);
+  }
+}
+
+template <class Codes>
+void DigitMatmul(const Matrix& weight, const DigitRow* x, float* const* y,
+                 size_t tokens, size_t begin, size_t end) {
+  struct PanelBytes;
+  const size_t cols = weight.cols;
+  uint8_t* const panel =
+      ThreadScratch<PanelBytes, uint8_t>(DigitPanel<Codes>::Bytes(cols));
+  const size_t step = DigitPanel<Codes>::Rows(cols);
+  for (size_t first = begin; first < end; first += step) {
+    const size_t last = std::min(end, first + step);
+    for (size_t row = first; row < last; row += kInt8Rows) {
+      typename DigitPanel<Codes>::Four four(panel, row - first, cols);
+      for (size_t r = 0; r < kInt8Rows; ++r) {
+        four.rows[r].Fill(Codes(weight, Int8Group(row, last).row(r)), cols);
+      }
+    }
+    for (size_t t = 0; t < tokens; t += kDigitTileTokens) {
+      for (size_t row = first; row < last; row += kDigitTileRows) {
+        DigitTile<Codes>(panel, row - first, cols, x + t, y + t,
+                         std::min(kDigitTileTokens, tokens - t), row, last);
+      }
+    }
+  }
+}
+
+// y[t][row] = weight[row] . x[t] for rows [begin, end), of up to
+// kMaxDigitTokens that have digits. Returns which have none, a bit each.
+template <class Codes>
+HWY_INLINE uint64_t DigitRowRange(const Matrix& weight, const TokenRows& tokens,
+                                  size_t begin, size_t end) {
+  using Shape = typename Codes::Shape;
+  struct Digits;
+  const size_t bytes = DigitLayout<Shape>::RowBytes(weight.cols);
+  uint8_t* const digits = ThreadScratch<Digits, uint8_t>(tokens.tokens * bytes);
+  DigitRow x[kMaxDigitTokens];
+  float* y[kMaxDigitTokens];
+  size_t count = 0;
+  uint64_t left = 0;
+  for (size_t t = 0; t < tokens.tokens; ++t) {
+    x[count] =
+        SplitRow<Shape>(tokens.x[t], weight.cols, digits + count * bytes);
+    if (x[count].groups == nullptr) {
+      left |= uint64_t{1} << t;
+    } else {
+      y[count++] = tokens.y[t];
+    }
+  }
+  if (count == 1) {
+    DigitMatvec<Codes>(weight, x[0], y[0], begin, end);
+  } else if (count > 1) {
+    DigitMatmul<Codes>(weight, x, y, count, begin, end);
+  }
+  return left;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ecphory
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
