@@ -10,7 +10,10 @@ namespace ecphory {
 
 // What a product may take its input for.
 enum class MatmulInput : uint8_t {
-  kF32,   // as it is
+  // As it is; but Q2_K and IQ2_XXS on processors with AVX-512 VNNI take it for
+  // integers that are off by no more than sums in fp32 are rounded
+  // (ops/cpu/digits-inl.h).
+  kF32,
   kBF16,  // x holds bf16 values: products may be formed from bf16, exactly.
           // Sums are those of kF32, but denormals may count as zero.
   // x rounded to int8 in blocks of 32 (tensor/int8_block.h) for formats with

@@ -183,9 +183,9 @@ HWY_INLINE void StoreCodes(const int8_t* codes, size_t block, int8_t* span) {
   }
 }
 
-// Codes of a block as eight times every eighth of them.
-HWY_INLINE void ToEighths([[maybe_unused]] int8_t* codes) {
 #if HWY_TARGET == HWY_AVX3_DL
+// Codes of a block as eight times every eighth of them.
+HWY_INLINE void ToEighths(int8_t* codes) {
   alignas(32) static constexpr uint8_t kFrom[kInt8Block] = {
       0, 8,  16, 24, 1, 9,  17, 25, 2, 10, 18, 26, 3, 11, 19, 27,
       4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31};
@@ -194,8 +194,8 @@ HWY_INLINE void ToEighths([[maybe_unused]] int8_t* codes) {
       _mm256_load_si256(reinterpret_cast<const __m256i*>(kFrom));
   _mm256_store_si256(block,
                      _mm256_permutexvar_epi8(from, _mm256_load_si256(block)));
-#endif
 }
+#endif
 
 void StoreSums(const Int8Row& row, size_t c, const RoundedBlock& block) {
   const float scale = block.scale;
@@ -236,7 +236,9 @@ HWY_INLINE void RoundRowOf(const float* x, size_t cols, const Int8Row& row) {
     if constexpr (kOrder.sums) StoreSums(row, c, block);
     row.block_sums[c / 32] = block.halves[0] + block.halves[1];
     const size_t first = c % kOrder.span;
+#if HWY_TARGET == HWY_AVX3_DL
     if constexpr (kOrder.eighths) ToEighths(codes);
+#endif
     StoreCodes<kFormat>(codes, first / kInt8Block, row.codes + c - first);
   }
   if constexpr (!kOrder.sums) StoreLaneSums(row, cols, kOrder.vectors);

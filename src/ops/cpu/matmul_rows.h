@@ -9,6 +9,8 @@
 // - values lie in vectors in the lane order of the format's WeightDecoder
 //   (weight_decoder-inl.h). Unpacked rows keep it, and x is packed alike
 //   (PackX): once a call and thread, which costs as much as a row.
+// Where 2-bit formats are multiplied through integers, digits.h does the same
+// by sums that are exact, and by lanes of fp32 sums that take groups in order.
 #pragma once
 
 #include <cstddef>
