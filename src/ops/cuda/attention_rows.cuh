@@ -37,16 +37,20 @@ struct RowSource {
     return IsWindow(row) || row >= rows ? 0 : selected[row - window];
   }
   __device__ PackedRow Load(unsigned row, int32_t id) const {
+    return IsWindow(row) ? LoadWindow(row) : LoadLatent(id);
+  }
+  __device__ PackedRow LoadWindow(unsigned row) const {
     const unsigned lane = threadIdx.x % kWarp;
-    if (IsWindow(row)) {
-      // Once around at most: the window fits into the ring.
-      const unsigned slot = first_slot + row;
-      const uint8_t* const from =
-          a.window_rows + size_t{slot < capacity ? slot : slot - capacity} *
-                              (kAttentionDim + kAttentionDim / 32);
-      return {reinterpret_cast<const uint4*>(from)[lane],
-              from[kAttentionDim + lane / 2]};
-    }
+    // Once around at most: the window fits into the ring.
+    const unsigned slot = first_slot + row;
+    const uint8_t* const from =
+        a.window_rows + size_t{slot < capacity ? slot : slot - capacity} *
+                            (kAttentionDim + kAttentionDim / 32);
+    return {reinterpret_cast<const uint4*>(from)[lane],
+            from[kAttentionDim + lane / 2]};
+  }
+  __device__ PackedRow LoadLatent(int32_t id) const {
+    const unsigned lane = threadIdx.x % kWarp;
     const uint8_t* const from =
         a.latent_rows +
         static_cast<size_t>(id) * (kAttentionDim / 2 + kAttentionDim / 16);

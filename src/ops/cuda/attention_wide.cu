@@ -111,10 +111,29 @@ __device__ bool LoadQueries(const AttentionArgs& a, size_t t, size_t first_head,
   return false;
 }
 
+constexpr unsigned kAtOnce = 4;  // rows that a warp decodes
+
+// Whose rows a warp's next ones are: where all are of one kind there are no
+// branches between them, and one is decoded while another is waited for.
+enum class Kind : uint8_t { kWindow, kLatents, kBoth };
+
+// Runs run.operator()<kind>() for the rows from `first` on.
+template <typename Run>
+__device__ void OfKind(const RowSource& source, unsigned first,
+                       const Run& run) {
+  if (!source.IsWindow(first)) {
+    run.template operator()<Kind::kLatents>();
+  } else if (source.IsWindow(first + kAtOnce - 1)) {
+    run.template operator()<Kind::kWindow>();
+  } else {
+    run.template operator()<Kind::kBoth>();
+  }
+}
+
 // The decoding warpgroup: a warp takes 16 rows of each tile, four at a time, of
 // which the next four are on their way.
 __device__ void DecodeRows(const RowSource& source, uint32_t memory) {
-  constexpr unsigned kAtOnce = 4, kOfWarp = kRows / (kDecode / kWarp);
+  constexpr unsigned kOfWarp = kRows / (kDecode / kWarp);
   constexpr unsigned kParts = kOfWarp / kAtOnce;  // of a tile
   static_assert(kParts % 2 == 0);
   const unsigned lane = threadIdx.x % kWarp;
@@ -132,44 +151,61 @@ __device__ void DecodeRows(const RowSource& source, uint32_t memory) {
   const auto load = [&](unsigned part, PackedRow(&to)[kAtOnce]) {
     if (part >= parts) return;
     if (part % kParts == 0) id = next_id, next_id = id_of(part / kParts + 1);
+    const unsigned first = first_row(part);
+    OfKind(source, first, [&]<Kind kKind>() {
 #pragma unroll
-    for (unsigned i = 0; i < kAtOnce; ++i) {
-      const unsigned row = first_row(part) + i;
-      const int32_t of_row = __shfl_sync(
-          0xffffffffu, id, static_cast<int>(part % kParts * kAtOnce + i));
-      to[i] = row < source.rows ? source.Load(row, of_row) : PackedRow{};
-    }
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned row = first + i;
+        const int32_t of_row = __shfl_sync(
+            0xffffffffu, id, static_cast<int>(part % kParts * kAtOnce + i));
+        to[i] = PackedRow{};
+        if (row >= source.rows) continue;
+        to[i] = kKind == Kind::kWindow    ? source.LoadWindow(row)
+                : kKind == Kind::kLatents ? source.LoadLatent(of_row)
+                                          : source.Load(row, of_row);
+      }
+    });
   };
-  load(0, packed[0]);
-  load(1, packed[1]);
   // Of the lane's two units of a row those of odd blocks go the other way
   // round, so that eight lanes write to different banks.
   const unsigned turned = lane / 4 % 2;
-  unsigned stage = 0, parity = 0;
-  for (unsigned first = 0; first < parts; first += 2) {
-    const uint32_t barriers = memory + kBarriers + stage * 16;
-    const uint32_t to = memory + kStage0 + stage * kTileBytes;
-    if (first % kParts == 0) WaitForPhase(barriers + 8, parity ^ 1);
-#pragma unroll
-    for (unsigned p = 0; p < 2; ++p) {
+  const auto decode = [&](unsigned part, const PackedRow(&from)[kAtOnce],
+                          uint32_t stage) {
+    const unsigned first = first_row(part);
+    OfKind(source, first, [&]<Kind kKind>() {
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
-        const unsigned row = first_row(first + p) + i;
         uint32_t values[4][2];
-        Decode(packed[p][i], source.IsWindow(row), values);
+        Decode(from[i],
+               kKind == Kind::kBoth ? source.IsWindow(first + i)
+                                    : kKind == Kind::kWindow,
+               values);
 #pragma unroll
         for (unsigned j = 0; j < 2; ++j) {
           const bool second = j != turned;
-          Store(to + PlaceOf(row % kRows, 2 * lane + (second ? 1 : 0)),
-                second ? values[2][0] : values[0][0],
-                second ? values[2][1] : values[0][1],
-                second ? values[3][0] : values[1][0],
-                second ? values[3][1] : values[1][1]);
+          Store(
+              stage + PlaceOf((first + i) % kRows, 2 * lane + (second ? 1 : 0)),
+              second ? values[2][0] : values[0][0],
+              second ? values[2][1] : values[0][1],
+              second ? values[3][0] : values[1][0],
+              second ? values[3][1] : values[1][1]);
         }
       }
-      load(first + p + 2, packed[p]);
+    });
+  };
+  load(0, packed[0]);
+  load(1, packed[1]);
+  unsigned stage = 0, parity = 0;
+  for (unsigned part = 0; part < parts; part += 2) {
+    const uint32_t barriers = memory + kBarriers + stage * 16;
+    const uint32_t to = memory + kStage0 + stage * kTileBytes;
+    if (part % kParts == 0) WaitForPhase(barriers + 8, parity ^ 1);
+#pragma unroll
+    for (unsigned p = 0; p < 2; ++p) {
+      decode(part + p, packed[p], to);
+      load(part + p + 2, packed[p]);
     }
-    if (first % kParts != kParts - 2) continue;
+    if (part % kParts != kParts - 2) continue;
     ShowToProducts();
     Arrive(barriers);
     if (++stage == kStages) stage = 0, parity ^= 1;
