@@ -77,14 +77,60 @@ HWY_INLINE void ScaleInput(const float* HWY_RESTRICT x,
   }
 }
 
+HWY_INLINE void PrefetchToL2(const uint8_t* p) {
+#if HWY_ARCH_X86
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1);
+#else
+  hwy::Prefetch(p);
+#endif
+}
+
+// Asks for the bytes that four runs of rows, which are a tile, come to in
+// kAhead bytes, and past their ends for those of the next tile. Into the
+// second-level cache: what is asked for in the first one waits for one of its
+// few misses.
+class TilePrefetch {
+ public:
+  // Row `row` of a run that ends with row `run_end`, `step` rows.
+  TilePrefetch(const Matrix& weight, size_t row, size_t run_end, size_t step)
+      : stride_(step * weight.row_bytes()),
+        next_(RowData(weight, row) + kAhead),
+        end_(RowData(weight, run_end)) {}
+  HWY_INLINE void Step(size_t block) {
+    if (block % kBlocksPerLine != 0) return;
+    if (next_ >= end_) {
+      next_ += (kRowsAtOnce - 1) * stride_;
+      end_ += kRowsAtOnce * stride_;
+    }
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kRowsAtOnce; ++r) {
+#pragma GCC unroll 4
+      for (size_t i = 0; i < E4M3Rows::kBlockBytes; i += kLine) {
+        PrefetchToL2(next_ + r * stride_ + i);
+      }
+    }
+    next_ += kBlocksPerLine * E4M3Rows::kBlockBytes;
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  static constexpr size_t kAhead = 2048;
+  static constexpr size_t kBlocksPerLine =
+      std::max<size_t>(1, kLine / E4M3Rows::kBlockBytes);
+  size_t stride_;
+  const uint8_t* next_;
+  const uint8_t* end_;
+};
+
 // sums[r] = row (row + r * step) . x, of kRows rows of a tile.
 template <size_t kRows>
-HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row, size_t step,
-                            const float* HWY_RESTRICT x, float* sums) {
+HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row, size_t run_end,
+                            size_t step, const float* HWY_RESTRICT x,
+                            float* sums) {
   const RowBytes rows(weight, row, step);
   const E4M3Rows codes;
   E4M3Check check;
-  RowPrefetch<E4M3Rows> prefetch(weight, row, step);
+  TilePrefetch prefetch(weight, row, run_end, step);
   RowSum<DF> sum0, sum1, sum2, sum3;
   size_t c = 0;
   const auto block = [&](auto values) HWY_ATTR {
@@ -128,10 +174,11 @@ HWY_INLINE void MatvecTiles(const Matrix& weight, const float* HWY_RESTRICT x,
         weight.scales + stored / kTile * (cols / kTile);
     const bool usable = CanScale(exponents, scales, cols / kTile);
     if (usable) ScaleInput(x, scales, cols, scaled);
-    const auto dot = [&](auto rows, size_t first, size_t step) HWY_ATTR {
+    const auto dot = [&](auto rows, size_t first, size_t run_end,
+                         size_t step) HWY_ATTR {
       float sums[kRowsAtOnce];
-      const bool exact =
-          usable && DotTileRows<rows()>(weight, first, step, scaled, sums);
+      const bool exact = usable && DotTileRows<rows()>(weight, first, run_end,
+                                                       step, scaled, sums);
       for (size_t r = 0; r < rows(); ++r) {
         const size_t at = first + r * step;
         exact ? void(y[at] = sums[r]) : inexact(at, size_t{1});
@@ -139,10 +186,11 @@ HWY_INLINE void MatvecTiles(const Matrix& weight, const float* HWY_RESTRICT x,
     };
     const size_t quarter = (tile_end - row) / kRowsAtOnce;
     for (size_t r = row; r < row + quarter; ++r) {
-      dot(std::integral_constant<size_t, kRowsAtOnce>(), r, quarter);
+      dot(std::integral_constant<size_t, kRowsAtOnce>(), r, row + quarter,
+          quarter);
     }
     for (row += kRowsAtOnce * quarter; row < tile_end; ++row) {
-      dot(std::integral_constant<size_t, 1>(), row, 1);
+      dot(std::integral_constant<size_t, 1>(), row, row + 1, 1);
     }
   }
 }
