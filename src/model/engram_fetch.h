@@ -109,6 +109,9 @@ class EngramFetch {
 
   // Rows need no waiting for: the device has the tables.
   bool resident() const { return resident_ != nullptr; }
+  // They are read through the page cache, which as a rule has them: they come
+  // in less time than asking for them takes.
+  bool through_page_cache() const { return !resident() && !store_.io().direct; }
   // Where the rows lie of the chunk that Begin() makes current next, from its
   // token `first` on, in Engram layer `index`.
   TableRows NextRows(size_t index, size_t first) const {

@@ -144,10 +144,11 @@ void Forward::WriteInputs() {
 }
 
 void Forward::SendInputs() {
-  ids_.Send(*queue_, tokens());
-  image_.Send(*queue_, tokens());
-  positions_.Send(*queue_, tokens());
-  group_positions_.Send(*queue_, group_positions_.size());
+  const Queue::Transfer inputs[] = {
+      ids_.ToSend(tokens()), image_.ToSend(tokens()),
+      positions_.ToSend(tokens()),
+      group_positions_.ToSend(group_positions_.size())};
+  queue_->SendAll(inputs);
 }
 
 // --- Engram -----------------------------------------------------------------
@@ -207,7 +208,16 @@ void Forward::Prefetch(std::span<const int32_t> tokens,
                        std::span<const uint8_t> image,
                        std::span<const ForwardSegment> segments) {
   // A token that does not exist is reported when its chunk is run.
-  if (!engram_) return;
+  if (!engram_ || segments.empty()) return;
+  // Asking costs the host more than giving the device a recorded step, which
+  // waits for its rows by itself: unless they take long to come, that is first.
+  const SequenceState& state = *segments[0].state;
+  const Step& step = steps_[state.position % kSteps];
+  if (step.ready && engram_->through_page_cache() &&
+      tokens.size() == segments.size() && step.sequences[0].id == state.id &&
+      step.sequences[0].position == state.position) {
+    return;
+  }
   stretches_.clear();
   for (const ForwardSegment& segment : segments) {
     stretches_.push_back({segment.tokens, segment.state->history});

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "ecphory/status.h"
@@ -84,6 +85,15 @@ class Queue {
   // In order with the operators. `from` is kShared memory and stays as it is
   // until Finish(). A failure is remembered for Finish().
   virtual void Send(void* to, const void* from, size_t bytes) = 0;
+  // Several at once, of any order among each other.
+  struct Transfer {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  virtual void SendAll(std::span<const Transfer> transfers) {
+    for (const Transfer& t : transfers) Send(t.to, t.from, t.bytes);
+  }
   // Sets kDevice memory, likewise.
   virtual void Fill(void* to, uint8_t byte, size_t bytes) = 0;
   // From kDevice memory to other such, likewise.

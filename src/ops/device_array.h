@@ -109,6 +109,11 @@ class MirroredArray {
   void Send(Queue& queue, size_t count) {
     if (!host_.empty()) queue.Send(data(), host(), count * sizeof(T));
   }
+  // The same, for Queue::SendAll(); nothing on a host device.
+  Queue::Transfer ToSend(size_t count) {
+    if (host_.empty()) return {nullptr, nullptr, 0};
+    return {data(), host(), count * sizeof(T)};
+  }
   // [first, first + count), whose values are there after Finish().
   const T* Fetch(Queue& queue, size_t first, size_t count) {
     if (!host_.empty()) {
