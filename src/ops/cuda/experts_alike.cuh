@@ -119,6 +119,7 @@ __device__ void ExpertByRows(const ExpertsBlock<kHidden>& b,
          i += Shape::kThreads) {
       for (int part = 0; part < 2 * some; ++part) parts[part * pitch + i] = 0;
     }
+    if (!kHidden && first == 0) WaitForEarlier();
     SplitOperand<kFormat, Shape::kThreads>(
         [&](int i) { return b.Row(first + i); }, cols, some, pitch, parts,
         out_scale, largest, [] {});
@@ -146,9 +147,10 @@ __global__ void __launch_bounds__(ExpertsShape<kHidden>::kThreads,
   extern __shared__ uint4 experts_memory[];
   __shared__ int32_t list[kFewSlots];
   const ExpertsArgs& a = step.args;
+  // The second step starts behind the router, and need not wait for the first
+  // to know its experts and to ask for their weights.
+  if (kHidden) FetchDescriptions(a), WaitForEarlier();
   LetNextStart();
-  FetchDescriptions(a);
-  WaitForEarlier();
   const Expert& e = a.experts[a.ids[blockIdx.y]];
   const int count = SlotsLike(a.ids, static_cast<int>(a.tokens * a.topk),
                               static_cast<int>(blockIdx.y), list);
