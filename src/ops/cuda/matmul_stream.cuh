@@ -457,15 +457,30 @@ inline size_t StreamTiles(const StreamProduct& p) {
   return (p.weight.rows + kRowsOfWarp - 1) / kRowsOfWarp;
 }
 
-// As many warps on 16 rows as keep two blocks on every multiprocessor, by the
-// shapes alone: sums do not depend on the number of tokens.
-inline int StreamSharers(const StreamArgs& args) {
-  size_t tiles = 0;
-  for (int i = 0; i < args.count; ++i) tiles += StreamTiles(args.of[i]);
-  const size_t blocks = 2 * static_cast<size_t>(Multiprocessors());
+// Warps that share 16 rows: as many as keep two blocks on every multiprocessor,
+// or twice as many where the rows are then shared out more evenly and each warp
+// still has a few chunks. By the shapes alone: sums do not depend on the number
+// of tokens.
+inline int StreamSharers(const StreamArgs& args, int chunk) {
+  const size_t processors = static_cast<size_t>(Multiprocessors());
+  size_t tiles = 0, cols = SIZE_MAX;
+  for (int i = 0; i < args.count; ++i) {
+    tiles += StreamTiles(args.of[i]);
+    cols = std::min(cols, args.of[i].weight.cols);
+  }
   int sharers = kStreamWarps;
-  while (sharers > 1 && tiles * sharers > blocks * kStreamWarps) sharers /= 2;
-  return sharers;
+  while (sharers > 1 && tiles * sharers > 2 * processors * kStreamWarps) {
+    sharers /= 2;
+  }
+  // Tiles of the busiest multiprocessor.
+  const auto most = [&](int n) {
+    const size_t of_block = static_cast<size_t>(kStreamWarps / n);
+    return Blocks(Blocks(tiles, of_block), processors) * of_block;
+  };
+  constexpr size_t kFewChunks = 4;
+  const int more = 2 * sharers;
+  const bool even = more <= kStreamWarps && 5 * most(more) <= 4 * most(sharers);
+  return even && cols >= kFewChunks * chunk * more ? more : sharers;
 }
 
 template <WeightFormat kFormat>
@@ -499,7 +514,7 @@ template <WeightFormat kFormat>
 void RunStream(StreamArgs args, size_t tokens) {
   using F = Fragment<kFormat>;
   constexpr size_t kOfTile = 8 / F::kColumns;  // tokens
-  args.sharers = StreamSharers(args);
+  args.sharers = StreamSharers(args, F::kChunk);
   while (tokens > 0) {
     size_t some = std::min(tokens, 2 * kOfTile);
     args.tokens = static_cast<int>(some);
