@@ -5,12 +5,12 @@
 // of the channels, whose part of fn stays in its registers: a pair of slabs in
 // each of the warps that multiply. Streams come through stages of shared
 // memory, ahead, in boxes of 64 channels of all tokens and streams. One warp
-// adds up the sums of the others and sends them to the block that makes a
-// token's coefficients, a token of the 16 each, and the squares of the
-// collapsed vectors to all; these wait in shared memory, as bf16, while the
-// next tokens are multiplied. One more warp asks for streams, makes the factors
-// of the norm and the coefficients. All wait for each other at barriers in
-// shared memory only, group of tokens by group.
+// asks for them, adds up the sums of the others and sends them to the block
+// that makes a token's coefficients, a token of the 16 each, and the squares of
+// the collapsed vectors to all; these wait in shared memory, as bf16, while the
+// next tokens are multiplied. One more warp makes the factors of the norm and
+// the coefficients. All wait for each other at barriers in shared memory only,
+// group of tokens by group.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -234,7 +234,7 @@ __device__ void Multiply(const HcSplitArgs& a, const Place& place,
   }
 }
 
-// --- The warp that adds -----------------------------------------------------
+// --- The warp that fetches and adds -----------------------------------------
 
 // Four sums of a token over the block's warps.
 __device__ float4 BlockSums(const Place& place,
@@ -295,25 +295,6 @@ __device__ void SendSums(const Place& place, unsigned group, Shared& shared) {
   SendSquares(place, sums, slot, shared);
 }
 
-__device__ void Add(const Place& place, Shared& shared) {
-  constexpr unsigned kBehind = kDelay + 1;
-  for (unsigned group = 0; group < place.groups; ++group) {
-    const Turn<kParts> part(group);
-    WaitBarrier(&shared.summed[part.at], part.parity);
-    if (group >= kBehind) {
-      const Turn<kSlots> before(group - kBehind);
-      WaitBarrier(&shared.taken[before.at], before.parity);
-    }
-    if (threadIdx.x % kWarp == 0) {
-      ArriveExpecting(&shared.arrived[group % kSlots], kSlotBytes);
-    }
-    SendSums(place, group, shared);
-    ArriveWarp(&shared.added[part.at]);
-  }
-}
-
-// --- The warp that serves ---------------------------------------------------
-
 // By one lane. Rows past the last token are zeros or another cluster's.
 __device__ void Fill(const HcSplitArgs& a, const CUtensorMap& streams,
                      const Place& place, unsigned group, const Memory& memory) {
@@ -332,6 +313,37 @@ __device__ void Fill(const HcSplitArgs& a, const CUtensorMap& streams,
             static_cast<unsigned>(first), full);
   }
 }
+
+__device__ void Add(const HcSplitArgs& a, const CUtensorMap& streams,
+                    const Place& place, const Memory& memory) {
+  constexpr unsigned kBehind = kDelay + 1;
+  Shared& shared = *memory.shared;
+  const bool first_lane = threadIdx.x % kWarp == 0;
+  for (unsigned group = 0; group < min(kStages, place.groups); ++group) {
+    if (first_lane) Fill(a, streams, place, group, memory);
+  }
+  for (unsigned group = 0; group < place.groups; ++group) {
+    if (group + kStages < place.groups) {
+      const Turn<kStages> stage(group);
+      WaitBarrier(&shared.left[stage.at], stage.parity);
+      if (first_lane) Fill(a, streams, place, group + kStages, memory);
+      __syncwarp();
+    }
+    const Turn<kParts> part(group);
+    WaitBarrier(&shared.summed[part.at], part.parity);
+    if (group >= kBehind) {
+      const Turn<kSlots> before(group - kBehind);
+      WaitBarrier(&shared.taken[before.at], before.parity);
+    }
+    if (first_lane) {
+      ArriveExpecting(&shared.arrived[group % kSlots], kSlotBytes);
+    }
+    SendSums(place, group, shared);
+    ArriveWarp(&shared.added[part.at]);
+  }
+}
+
+// --- The warp that serves ---------------------------------------------------
 
 // Of the norm, a lane a token.
 __device__ void MakeFactors(const HcSplitArgs& a, unsigned slot,
@@ -385,27 +397,14 @@ __device__ void MakeCoefficients(const HcSplitArgs& a, const Place& place,
   __syncwarp();
 }
 
-__device__ void Serve(const HcSplitArgs& a, const CUtensorMap& streams,
-                      const Place& place, const Memory& memory) {
-  Shared& shared = *memory.shared;
-  const bool first_lane = threadIdx.x % kWarp == 0;
+__device__ void Serve(const HcSplitArgs& a, const Place& place,
+                      Shared& shared) {
   const Affine affine(a, threadIdx.x % kWarp);
-  for (unsigned group = 0; group < min(kStages, place.groups); ++group) {
-    if (first_lane) Fill(a, streams, place, group, memory);
-  }
-  // The stage of a group is left before its sums arrive.
-  for (unsigned group = 0; group <= place.groups; ++group) {
-    if (group + kStages < place.groups) {
-      const Turn<kStages> stage(group);
-      WaitBarrier(&shared.left[stage.at], stage.parity);
-      if (first_lane) Fill(a, streams, place, group + kStages, memory);
-      __syncwarp();
-    }
-    if (group == 0) continue;
-    const Turn<kSlots> turn(group - 1);
+  for (unsigned group = 0; group < place.groups; ++group) {
+    const Turn<kSlots> turn(group);
     WaitForCluster(&shared.arrived[turn.at], turn.parity);
     MakeFactors(a, turn.at, shared);
-    MakeCoefficients(a, place, group - 1, affine, shared);
+    MakeCoefficients(a, place, group, affine, shared);
   }
 }
 
@@ -450,8 +449,8 @@ __global__ void __launch_bounds__((kMaxWarps + kServants) * kWarp, 1)
     Multiply(a, place, fn, memory);
   } else {
     WaitForEarlier();
-    place.warp == place.warps ? Add(place, shared)
-                              : Serve(a, streams, place, memory);
+    place.warp == place.warps ? Add(a, streams, place, memory)
+                              : Serve(a, place, shared);
   }
   // No block ends while another may still send to it.
   cluster.sync();
