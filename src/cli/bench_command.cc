@@ -154,7 +154,7 @@ void AddBenchCommand(CLI::App& app, Action* action) {
       *command, "--seconds", &flags->seconds,
       [](float value) { return value > 0 && value <= 600; },
       "more than 0, up to 600", "About how long a figure takes (default: 0.2)");
-  AddText(*command, "--sgemm", &flags->options.sgemm, "FILE",
+  AddPath(*command, "--sgemm", &flags->options.sgemm, "FILE",
           "OpenBLAS or oneDNN to measure beside (default: the system's)");
   command->add_flag("--quick", flags->quick,
                     "A tenth of the time, to see that all runs");

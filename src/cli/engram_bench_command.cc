@@ -225,9 +225,9 @@ void AddEngramBenchCommand(CLI::App& group, Action* action) {
       "bench", "Measure lookups through every way in, against the device");
   command->footer(kFooter);
   AddTableInput(*command, &options.input);
-  AddText(*command, "--text", &flags->text, "FILE",
+  AddPath(*command, "--text", &flags->text, "FILE",
           "Rows of this text, by the tables' own tokenizer");
-  AddText(*command, "--tokens-file", &flags->tokens_file, "FILE",
+  AddPath(*command, "--tokens-file", &flags->tokens_file, "FILE",
           "Rows of these token ids, a .npy or .json file");
   command->add_flag("--sequential", flags->sequential,
                     "Rows in the order of the tables");
@@ -260,9 +260,9 @@ void AddEngramBenchCommand(CLI::App& group, Action* action) {
   AddSeed(*command, "--seed", &options.seed, "Of random rows (default: 1)");
   command->add_flag("--fio", options.fio,
                     "Also let fio measure the device, where it is installed");
-  AddText(*command, "--tokenizer", &options.input.tokenizer, "FILE",
+  AddPath(*command, "--tokenizer", &options.input.tokenizer, "FILE",
           "A tokenizer.json for --text, where the tables carry none");
-  AddText(*command, "--svg", &flags->svg, "FILE",
+  AddPath(*command, "--svg", &flags->svg, "FILE",
           "Write a picture of the sweep");
   command->add_flag("--json", flags->json, "Print JSON with the conditions");
   command->callback([=] { *action = [=] { return RunBench(*flags); }; });

@@ -7,7 +7,7 @@ namespace ecphory::cli {
 void AddTableInput(CLI::App& command, TableInput* input) {
   command.add_option("PATH", input->path,
                      "A GGUF file, a released directory, or raw rows");
-  AddText(command, "--config", &input->config, "PATH",
+  AddPath(command, "--config", &input->config, "PATH",
           "For raw rows: the GGUF file, directory or config.json that says how "
           "they are laid out");
   command

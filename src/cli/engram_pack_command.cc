@@ -75,14 +75,14 @@ void AddEngramPackCommand(CLI::App& group, Action* action) {
       ->add_option("--scale", options.scales,
                    "Scales of a layer in a file of their own; once a layer")
       ->type_name("FILE");
-  AddText(*command, "-o,--output", &options.output, "FILE",
+  AddPath(*command, "-o,--output", &options.output, "FILE",
           "The file to write: .gguf, or raw rows");
   AddChoice<std::string>(
       *command, "--codec", &options.codec,
       {{"row264", "row264"}, {"bf16", "bf16"}, {"q8_0", "q8_0"}},
       "How rows hold their values: row264 of Engram tables, q8_0 (default) or "
       "bf16 of a per-layer table");
-  AddText(*command, "--write-manifest", &options.write_manifest, "FILE",
+  AddPath(*command, "--write-manifest", &options.write_manifest, "FILE",
           "Write the checksums of the output, for verify");
   command->add_flag("--overwrite", options.overwrite,
                     "Replace the file when it exists");

@@ -149,7 +149,7 @@ void AddEngramReportCommand(CLI::App& group, Action* action) {
              "Tokens to time one at a time (default: 256)");
   AddInteger(*command, "--top", &options.top, 0, 1000,
              "Tokens helped and hurt to show (default: 12)");
-  AddText(*command, "--html", &flags->html, "FILE", "Write the page");
+  AddPath(*command, "--html", &flags->html, "FILE", "Write the page");
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([=] { *action = [=] { return RunReport(*flags); }; });
 }

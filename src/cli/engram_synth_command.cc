@@ -61,7 +61,7 @@ void AddEngramSynthCommand(CLI::App& group, Action* action) {
   CLI::App* command =
       group.add_subcommand("synth", "Make tables of valid rows from a seed");
   command->footer(kFooter);
-  AddText(*command, "-o,--output", &options.output, "FILE",
+  AddPath(*command, "-o,--output", &options.output, "FILE",
           "The file to write");
   AddText(*command, "--layout", &options.layout, "NAME",
           "released, mini, or a config.json (default: released)");
@@ -78,7 +78,7 @@ void AddEngramSynthCommand(CLI::App& group, Action* action) {
   AddInteger(*command, "--vocab-size", &flags->vocab_size, 1, 4294967295,
              "The primes' lower bound, engram_vocab_size");
   AddSeed(*command, "--seed", &options.seed, "Of the rows (default: 1)");
-  AddText(*command, "--tokenizer", &options.tokenizer, "FILE",
+  AddPath(*command, "--tokenizer", &options.tokenizer, "FILE",
           "A tokenizer.json to store with its token map (GGUF)");
   command->add_flag("--sparse", flags->sparse,
                     "Write 16 rows in every 256 MiB and leave holes between");

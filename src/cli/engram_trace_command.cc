@@ -133,11 +133,11 @@ Status RunTrace(const TraceFlags& flags) {
 }
 
 void AddInputFlags(CLI::App& command, TraceFlags* flags) {
-  AddText(command, "-f,--file", &flags->file, "FILE",
+  AddPath(command, "-f,--file", &flags->file, "FILE",
           "Read the text from FILE");
-  AddText(command, "--tokenizer", &flags->tokenizer, "FILE",
+  AddPath(command, "--tokenizer", &flags->tokenizer, "FILE",
           "A tokenizer.json in place of the model's own");
-  AddText(command, "--image-mask-file", &flags->image_mask_file, "FILE",
+  AddPath(command, "--image-mask-file", &flags->image_mask_file, "FILE",
           "A .npy array, one value a token: non-zero = image position");
   AddInteger(command, "--limit", &flags->limit, 1, kMaxTraceTokens,
              "Trace the first so many tokens (default: 2048; with gates at "
@@ -159,7 +159,7 @@ void AddEngramTraceCommand(CLI::App& group, Action* action) {
   CLI::Option* tokens = AddText(*command, "--tokens", &flags->tokens, "IDS",
                                 "Token ids between commas, in place of a text");
   AddInputFlags(*command, flags.get());
-  AddText(*command, "--html", &flags->html, "FILE", "Write the page");
+  AddPath(*command, "--html", &flags->html, "FILE", "Write the page");
   command->add_flag("--long", flags->every_column,
                     "A line for each row: remainder, prime, offset");
   command->add_flag("--json", flags->json, "Print JSON");

@@ -159,11 +159,11 @@ void AddEngramVerifyCommand(CLI::App& group, Action* action) {
       "verify", "Check every row of the tables, and their checksums");
   command->footer(kFooter);
   AddTableInput(*command, &options.input);
-  AddText(*command, "--manifest", &options.manifest, "FILE",
+  AddPath(*command, "--manifest", &options.manifest, "FILE",
           "Checksums to hold the tables against (default: PATH.xxh, if any)");
-  AddText(*command, "--write-manifest", &options.write_manifest, "FILE",
+  AddPath(*command, "--write-manifest", &options.write_manifest, "FILE",
           "Write the checksums of tables without a fault");
-  AddText(*command, "--state", &options.state, "FILE",
+  AddPath(*command, "--state", &options.state, "FILE",
           "What is done so far, for the next run after a killed one");
   AddInteger(*command, "--threads", &options.threads, 1, 64,
              "Reads in flight (default: the processors, at most 8)");

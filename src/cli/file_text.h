@@ -7,7 +7,8 @@
 
 namespace ecphory::cli {
 
-// kNotFound, kIoError or kOutOfRange (more than `max_bytes`), naming `path`.
+// kNotFound, kIoError, kOutOfRange (more than `max_bytes`) or kCancelled
+// (Ctrl-C), naming `path`.
 Result<std::string> ReadFileText(const std::string& path, size_t max_bytes);
 
 }  // namespace ecphory::cli

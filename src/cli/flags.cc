@@ -146,6 +146,15 @@ CLI::Option* AddText(CLI::App& app, const std::string& flag, std::string* value,
   return app.add_option(flag, *value, help)->type_name(type);
 }
 
+CLI::Option* AddPath(CLI::App& app, const std::string& flag, std::string* value,
+                     const std::string& type, const std::string& help) {
+  const auto set = [=](const std::string& text) {
+    if (text.empty()) internal::ThrowBadValue(flag, text, "a name");
+    *value = text;
+  };
+  return AddSetter(app, flag, set, type, help);
+}
+
 void AddEngramPlace(CLI::App& app, ModelOptions* options) {
   AddChoice<std::string>(
       app, "--engram-place", &options->engram_place,

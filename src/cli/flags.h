@@ -39,6 +39,10 @@ CLI::Option* AddReal(CLI::App& app, const std::string& flag, float* value,
                      const std::string& help);
 CLI::Option* AddText(CLI::App& app, const std::string& flag, std::string* value,
                      const std::string& type, const std::string& help);
+// A name of a file or a directory; "" is an error, since commands take an empty
+// one for a flag that was not given.
+CLI::Option* AddPath(CLI::App& app, const std::string& flag, std::string* value,
+                     const std::string& type, const std::string& help);
 
 // Values between commas, as "1024,65536"; an empty one is an error. `set` gets
 // all of them. The type's name has to say that there may be several: "N,...".

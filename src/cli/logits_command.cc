@@ -205,9 +205,9 @@ Status RunLogits(const LogitsFlags& flags) {
 void AddInputFlags(CLI::App& command, LogitsFlags* flags) {
   AddText(command, "--tokens", &flags->tokens, "IDS",
           "Token ids between commas");
-  AddText(command, "--tokens-file", &flags->tokens_file, "FILE",
+  AddPath(command, "--tokens-file", &flags->tokens_file, "FILE",
           "Token ids: a .json array, or a .npy array of integers");
-  AddText(command, "--image-mask-file", &flags->image_mask_file, "FILE",
+  AddPath(command, "--image-mask-file", &flags->image_mask_file, "FILE",
           "A .npy array, one value a token: non-zero = image position");
 }
 
@@ -230,7 +230,7 @@ void AddModeFlags(CLI::App& command, LogitsFlags* flags) {
 void AddOutputFlags(CLI::App& command, LogitsFlags* flags) {
   command.add_flag("--last", flags->last, "Logits of the last token only");
   command.add_flag("--all", flags->all, "Logits of every token (default)");
-  AddText(command, "-o,--output", &flags->output, "FILE",
+  AddPath(command, "-o,--output", &flags->output, "FILE",
           "The .npy file to write");
   const auto set_dump = [flags](const std::vector<std::string>& values) {
     flags->dump = true;

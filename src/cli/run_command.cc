@@ -163,7 +163,7 @@ void AddRunCommand(CLI::App& app, Action* action) {
   CLI::Option* prompt = AddText(*command, "-p,--prompt", &flags->prompt, "TEXT",
                                 "The text to continue");
   CLI::Option* prompts =
-      AddText(*command, "--prompts-file", &flags->prompts_file, "FILE",
+      AddPath(*command, "--prompts-file", &flags->prompts_file, "FILE",
               "Continue several texts at once: one a line, or with .jsonl a "
               "JSON string or {\"prompt\": ...} a line")
           ->excludes(prompt);

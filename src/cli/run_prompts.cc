@@ -24,6 +24,11 @@ constexpr size_t kMaxFileBytes = size_t{1} << 28;
 // The string of a line: itself in JSON, or the "prompt" of an object.
 Result<std::string> JsonPrompt(const std::string& line) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return InvalidArgument(
+        "no valid JSON in UTF-8, expected a string or an object with a string "
+        "\"prompt\"");
+  }
   if (json.is_string()) return json.get<std::string>();
   if (json.is_object() && json.contains("prompt") &&
       json["prompt"].is_string()) {

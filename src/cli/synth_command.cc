@@ -135,7 +135,7 @@ void AddSynthCommand(CLI::App& app, Action* action) {
       "synth", "Write a model of released shape with random weights");
   command->footer(kFooter);
   AddShapeFlags(*command, flags.get());
-  AddText(*command, "-o,--output", &options.output, "PATH",
+  AddPath(*command, "-o,--output", &options.output, "PATH",
           "What to write: a file if the name ends in .gguf, else a directory "
           "of safetensors");
   AddSeed(*command, "--seed", &options.seed,

@@ -246,10 +246,17 @@ for key in results stop_reason sequences generated_tokens tokens_per_second; do
   grep -q "\"$key\":" out || fail "run --prompts-file --json lacks $key"
 done
 expect 3 'nope' run -m "$model" --prompts-file nope
+expect 2 "--prompts-file: '', expected a name" \
+  run -m "$model" --prompts-file "" </dev/null
 expect 2 'no prompt in it' run -m "$model" --prompts-file /dev/null
 echo '{"text": 1}' >wrong.jsonl
 expect 2 'wrong.jsonl, line 1: expected a JSON string' \
   run -m "$model" --prompts-file wrong.jsonl
+for line in '"cut' '"\ud800"' 'plain' $'"\xff"'; do
+  printf '"good"\n%s\n' "$line" >wrong.jsonl
+  expect 2 'wrong.jsonl, line 2: no valid JSON in UTF-8' \
+    run -m "$model" --prompts-file wrong.jsonl
+done
 expect 2 'prompts-file' run -m "$model" -p x --prompts-file prompts.txt
 expect 2 'sequences' run -m "$model" -p x --sequences 3
 expect 2 'from 1 to 8192' run -m "$model" --prompts-file prompts.txt \
@@ -535,6 +542,16 @@ for signal in INT TERM; do
   kill $writer
   wait $writer 2>/dev/null
 done
+
+# Nor does a file that has no writer keep it.
+mkfifo prompts.fifo
+"$tool" run -m "$model" --prompts-file prompts.fifo >out 2>err &
+running=$!
+sleep 0.5
+kill -INT $running
+wait $running
+code=$?
+[ "$code" -eq 130 ] || fail "SIGINT at a FIFO gives exit code $code: $(cat err)"
 
 # The reference operators are slow enough to be met in the middle.
 mkfifo text
