@@ -74,6 +74,10 @@ Status RunBenchCommand(const BenchFlags& flags) {
   if (!flags.ops && flags.model.path.empty()) {
     return InvalidArgument("nothing to measure, expected --ops, -m or both");
   }
+  if (!flags.ops && !flags.options.filter.empty()) {
+    return InvalidArgument(
+        "--filter chooses operators, expected --ops or --list");
+  }
   BenchOptions options = flags.options;
   options.ops = flags.ops;
   options.model = flags.model.path;
@@ -103,7 +107,8 @@ void AddContexts(CLI::App& app, BenchOptions* options) {
   };
   AddList(app, "--context", set, "N,...",
           "With -m: time a step of one token after so many (default: 1024, or "
-          "as many as the model has room for)");
+          "as many as the model has room for)")
+      ->needs(app.get_option("-m"));
 }
 
 void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
@@ -131,12 +136,15 @@ void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
 void AddPassFlags(CLI::App& command, BenchFlags* flags) {
   BenchOptions& options = flags->options;
   AddModelFlags(command, &flags->model);
+  CLI::Option* model = command.get_option("-m");
   AddActivationsFlag(command, &options.session.activations);
   AddContexts(command, &options);
   AddInteger(command, "--sequences", &options.sequences, 1, kMaxSequences,
-             "With -m: time steps of so many sequences together as well");
+             "With -m: time steps of so many sequences together as well")
+      ->needs(model);
   AddInteger(command, "--prompt", &options.prompt, 1, kMaxChunk,
-             "With -m: tokens of the prompt (default: 512)");
+             "With -m: tokens of the prompt (default: 512)")
+      ->needs(model);
 }
 
 }  // namespace

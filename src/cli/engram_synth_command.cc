@@ -23,7 +23,7 @@ Examples:
   ecphory engram synth -o mini.gguf --layout mini
   ecphory engram synth -o big.gguf --rows 40000000 --seed 7
   ecphory engram synth -o pair.safetensors --layout mini --codec pair
-  ecphory engram synth -o full.gguf --sparse      # 203 GB of addresses, 3 MB
+  ecphory engram synth -o full.gguf --sparse      # 203 GB of addresses, 6 MB
   ecphory engram synth -o real.gguf --tokenizer tokenizer.json)";
 
 // One page of rows in so many bytes when --sparse gives no number.

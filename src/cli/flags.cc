@@ -19,6 +19,10 @@ constexpr uint32_t kMaxIoThreads = 256;
 constexpr uint32_t kMaxDepth = 4096;
 constexpr uint64_t kMaxCache = uint64_t{1} << 40;
 
+// Headings of --help, below the options of the command itself.
+constexpr char kMachineGroup[] = "Machine";
+constexpr char kEngramGroup[] = "Engram tables";
+
 // Far more threads than any machine has; a typing error, not a wish.
 constexpr uint32_t kMaxThreads = 1024;
 
@@ -159,9 +163,10 @@ void AddEngramPlace(CLI::App& app, ModelOptions* options) {
   AddChoice<std::string>(
       app, "--engram-place", &options->engram_place,
       {{"disk", "disk"}, {"host", "host"}, {"gpu", "gpu"}},
-      "Where Engram tables lie: on disk, from which rows are read as they are "
-      "needed; whole in memory of the host; whole in the GPU's (default: "
-      "disk)");
+      "Where the tables lie: on disk, from which rows are read as they are "
+      "needed; whole in memory of the host; with --device cuda whole in the "
+      "GPU's (default: disk)")
+      ->group(kEngramGroup);
 }
 
 namespace {
@@ -174,15 +179,22 @@ void AddEngramFlags(CLI::App& app, ModelOptions* options) {
                           {"pread", "pread"},
                           {"buffered", "buffered"},
                           {"mmap", "mmap"}},
-                         "How Engram rows come from disk (default: auto, by "
-                         "what is allowed and fast)");
+                         "How rows come from disk: asynchronous or blocking "
+                         "reads past the page cache (uring, pread), through "
+                         "it (buffered), or mapped (default: auto, by what is "
+                         "allowed and fast)")
+      ->group(kEngramGroup);
   AddBytes(app, "--engram-cache", &options->engram_cache_bytes, kMaxCache,
-           "Memory for recently used rows; 0 is off (default: 64M, or 0 for "
-           "tables that the page cache holds)");
+           "Memory for recently used rows, in bytes or as 64K, 64M, 2G of "
+           "1024s; 0 is off (default: 64M, or 0 for tables that the page "
+           "cache holds)")
+      ->group(kEngramGroup);
   AddInteger(app, "--engram-io-threads", &options->engram_io_threads, 1,
-             kMaxIoThreads, "Threads that read rows in pread (default: 16)");
+             kMaxIoThreads, "Threads that read rows with pread (default: 16)")
+      ->group(kEngramGroup);
   AddInteger(app, "--engram-depth", &options->engram_queue_depth, 1, kMaxDepth,
-             "Reads in flight (default: 256)");
+             "Reads in flight at most (default: 256)")
+      ->group(kEngramGroup);
 }
 
 // Less is read in a moment.
@@ -206,17 +218,21 @@ void AddComputeFlags(CLI::App& app, ModelOptions* options) {
     options->backend = text;
   };
   AddSetter(app, "--device", set_device, "cpu|cuda[:N]",
-            "What computes: the processor, or an NVIDIA GPU (default: cpu)");
+            "What computes: the processor, or an NVIDIA GPU (default: cpu)")
+      ->group(kMachineGroup);
   AddInteger(app, "--threads", &options->threads, 1, kMaxThreads,
              "Threads to compute on (default: the processors available, or "
-             "those of --cpu-affinity)");
+             "those of --cpu-affinity)")
+      ->group(kMachineGroup);
   AddText(app, "--cpu-affinity", &options->cpu_affinity, "LIST",
           "Processors to bind threads to, one each: a list such as 0-7,16-23; "
-          "auto, cores before their second threads; or none (default: none)");
+          "auto, cores before their second threads; or none (default: none)")
+      ->group(kMachineGroup);
   AddChoice<std::string>(app, "--weights", &options->weights,
                          {{"map", "map"}, {"copy", "copy"}},
                          "map: pages of the mapped files; copy: read into "
-                         "memory, in large pages (default: map)");
+                         "memory, in large pages (default: map)")
+      ->group(kMachineGroup);
 }
 
 void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {
@@ -227,7 +243,9 @@ void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {
   AddChoice<std::string>(
       app, "--backend", &flags->options.backend,
       {{"auto", "auto"}, {"cpu", "cpu"}, {"ref", "ref"}},
-      "Operators: vectorised, or the plain reference (default: auto)")
+      "Operators on the processor: vectorised (cpu, or auto), or the plain "
+      "reference (default: auto)")
+      ->group(kMachineGroup)
       // Of the processor; both say what computes.
       ->excludes(app.get_option("--device"));
   AddEngramFlags(app, &flags->options);

@@ -62,7 +62,8 @@ void AddInfoCommand(CLI::App& app, Action* action) {
   AddComputeFlags(*command, &flags->model.options);
   AddEngramPlace(*command, &flags->model.options);
   AddInteger(*command, "--ctx", &flags->context, 1, UINT32_MAX,
-             "Tokens of context to plan memory for (default: at most 4096)");
+             "Tokens of context to plan memory for (default: 4096, or the "
+             "model's maximum where that is less)");
   AddInteger(*command, "--chunk", &flags->chunk, 1, kMaxChunk,
              "Prompt tokens per forward pass to plan for (default: 256)");
   AddInteger(*command, "--sequences", &flags->sequences, 1, kMaxSequences,

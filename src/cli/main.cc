@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <string>
@@ -14,6 +15,7 @@
 #include "commands.h"
 #include "ecphory/version.h"
 #include "exit_code.h"
+#include "help.h"
 #include "interrupt.h"
 #include "output.h"
 #include "suggest.h"
@@ -199,7 +201,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", [] {
     return Format("ecphory %s\nbackends: %s", Version(), Backends().c_str());
   });
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<HelpFormatter>());
   Action action;
   AddRunCommand(app, &action);
   AddInfoCommand(app, &action);

@@ -26,8 +26,9 @@ always, whatever the seed and the thread count.
 Ctrl-C ends the text cleanly; a second one ends the program.
 
 With --prompts-file several texts are continued together, a token of each a
-step, and shown when all have ended. Each has a sampler of its own that starts
-from --seed: its text is the one that it would be alone.
+step, and shown when all have ended: a line "== prompt N: why it ended", N from
+0, then the text. Each has a sampler of its own that starts from --seed: its
+text is the one that it would be alone.
 
 Examples:
   ecphory run -m model.gguf -p "remember:"
@@ -164,8 +165,9 @@ void AddRunCommand(CLI::App& app, Action* action) {
                                 "The text to continue");
   CLI::Option* prompts =
       AddPath(*command, "--prompts-file", &flags->prompts_file, "FILE",
-              "Continue several texts at once: one a line, or with .jsonl a "
-              "JSON string or {\"prompt\": ...} a line")
+              "Continue several texts at once: one a line, or in a file named "
+              ".jsonl a JSON string or {\"prompt\": ...} a line; empty lines "
+              "are skipped")
           ->excludes(prompt);
   AddInteger(*command, "--sequences", &flags->sequences, 1, kMaxSequences,
              "With --prompts-file: texts at a time (default: 32)")
@@ -179,7 +181,8 @@ void AddRunCommand(CLI::App& app, Action* action) {
       ->type_name("TEXT")
       ->allow_extra_args(false);
   AddInteger(*command, "--ctx", &flags->session.context, 1, UINT32_MAX,
-             "Tokens the session holds (default: at most 4096)");
+             "Tokens the session holds (default: 4096, or the model's "
+             "maximum where that is less)");
   AddInteger(*command, "--chunk", &flags->session.chunk, 1, kMaxChunk,
              "Prompt tokens per forward pass (default: 256)");
   AddActivationsFlag(*command, &flags->session.activations);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "exit_code.h"
+#include "help.h"
 #include "sizes.h"
 #include "suggest.h"
 #include "token_input.h"
@@ -41,6 +42,13 @@ TEST(SizesTest, AsPeopleReadThem) {
   EXPECT_EQ(HumanRate(99.94), "99.9");
   EXPECT_EQ(HumanRate(99.96), "100");
   EXPECT_EQ(HumanRate(1311.6), "1312");
+}
+
+TEST(HelpTest, LinesAreWrappedAtBlanks) {
+  EXPECT_EQ(WrapLines("", 10), "");
+  EXPECT_EQ(WrapLines("one two", 7), "one two");
+  EXPECT_EQ(WrapLines("one two three", 7), "one two\nthree");
+  EXPECT_EQ(WrapLines("a seventeen-letters b", 5), "a\nseventeen-letters\nb");
 }
 
 TEST(Utf8Test, OneLineShowsWhatIsNoText) {

@@ -206,6 +206,11 @@ std::string RowEncodingName(uint32_t width) {
          std::to_string(TableRowBytes(TableCodec::kRow264, width));
 }
 
+std::string RowEncodingName(TableCodec codec, uint32_t width) {
+  return codec == TableCodec::kRow264 ? RowEncodingName(width)
+                                      : TableCodecName(codec);
+}
+
 }  // namespace engram
 
 }  // namespace ecphory

@@ -8,6 +8,7 @@
 #include "ecphory/config.h"
 #include "ecphory/status.h"
 #include "format/field_reader.h"
+#include "tensor/table_codec.h"
 
 namespace ecphory::engram {
 
@@ -37,5 +38,9 @@ Status CheckConfig(const EngramConfig& config, uint32_t vocab_size,
 // What GGUF calls a row of `width` codes and its scales: "e4m3_e8m0_32_row264"
 // at 256.
 std::string RowEncodingName(uint32_t width);
+
+// The same of any codec: TableCodecName, but for rows that have their size in
+// their name.
+std::string RowEncodingName(TableCodec codec, uint32_t width);
 
 }  // namespace ecphory::engram

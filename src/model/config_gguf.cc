@@ -95,11 +95,26 @@ Status RefuseLlamaCppDialect(const GgufFile& file) {
       file.path().c_str(), JoinNames(MissingFromDialect(file)).c_str());
 }
 
+// A sidecar, as 'ecphory engram pack' writes it.
+bool HoldsTablesAlone(const GgufFile& file) {
+  return file.Has("deepseek41.engram.primes") &&
+         !file.Has("deepseek41.hidden_size") &&
+         !file.Has("deepseek41.num_hidden_layers");
+}
+
+Status RefuseTablesAlone(const GgufFile& file) {
+  return Unsupported(
+      "%s: Engram tables without a model, expected a whole model; 'ecphory "
+      "engram' and its 'trace --no-gates' take such a file",
+      file.path().c_str());
+}
+
 Status CheckArchitecture(const GgufFile& file) {
   ECPHORY_ASSIGN_OR_RETURN(const std::string name,
                            file.GetString("general.architecture"));
   if (name == "deepseek41") {
-    return IsLlamaCppDialect(file) ? RefuseLlamaCppDialect(file) : Status();
+    if (IsLlamaCppDialect(file)) return RefuseLlamaCppDialect(file);
+    return HoldsTablesAlone(file) ? RefuseTablesAlone(file) : Status();
   }
   const char* known = name == "deepseek4" ? " (DeepSeek V4)" : "";
   return Unsupported(

@@ -117,9 +117,7 @@ Result<EngramTableFacts> TableFacts(const ModelSource& source, size_t index) {
   facts.tensor = table.data->name;
   facts.file = files[table.data->file].path;
   facts.offset = table.data->offset;
-  facts.codec = table.codec == TableCodec::kRow264
-                    ? engram::RowEncodingName(table.width)
-                    : TableCodecName(table.codec);
+  facts.codec = engram::RowEncodingName(table.codec, table.width);
   facts.rows = table.rows;
   facts.row_bytes = TableRowBytes(table.codec, table.width) +
                     TableScaleBytes(table.codec, table.width);

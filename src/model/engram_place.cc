@@ -29,14 +29,14 @@ Status CheckReading(EngramPlace place, const ModelOptions& options) {
   if (place == EngramPlace::kDisk) return {};
   if (mode != IoMode::kAuto) {
     return InvalidArgument(
-        "engram_io = %s: with engram_place = %s nothing is "
-        "read from disk",
+        "engram_io = %s: with engram_place = %s nothing is read from disk, "
+        "expected auto",
         options.engram_io.c_str(), EngramPlaceName(place));
   }
   if (options.engram_cache_bytes.value_or(0) > 0) {
     return InvalidArgument(
         "an Engram cache of %llu bytes: with engram_place = %s the whole "
-        "tables are in memory",
+        "tables are in memory, expected none",
         static_cast<unsigned long long>(*options.engram_cache_bytes),
         EngramPlaceName(place));
   }
@@ -63,7 +63,7 @@ Result<EngramPlace> FindEngramPlace(const ModelOptions& options) {
   if (!device->is_host()) return place;
   return InvalidArgument(
       "engram_place = gpu: %s computes in the memory of the process, expected "
-      "disk or host",
+      "disk or host, or a CUDA device to compute on",
       device->name().c_str());
 }
 

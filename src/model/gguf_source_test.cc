@@ -183,6 +183,18 @@ TEST_F(DamagedGguf, LlamaCppDialectByNameAndByWhatItLacks) {
   EXPECT_EQ(status.message().find("hidden_size"), std::string::npos);
 }
 
+TEST_F(DamagedGguf, TablesWithoutAModelAreSaidToBeThat) {
+  Edit tables;
+  for (const std::string& key : whole().Keys()) {
+    const bool ours = key.rfind("deepseek41.", 0) == 0;
+    const bool engram = key.rfind("deepseek41.engram.", 0) == 0;
+    if (ours && !engram) tables.drop.insert(key);
+  }
+  const Status status = OpenModelSource(Damage(tables)).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  ExpectHas(status.message(), "Engram tables without a model");
+}
+
 TEST_F(DamagedGguf, EngramKeysWithoutTensorsAndTheReverse) {
   ExpectHas(OpenError({.drop = {"blk.3.engram_embd.weight"}}),
             "missing tensor 'blk.3.engram_embd.weight'");

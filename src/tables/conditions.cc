@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "engram/config.h"
 #include "io/device_facts.h"
 
 namespace ecphory::tables {
@@ -59,7 +60,7 @@ void FillTables(const TableSet& set, const TableFiles& files,
   bench->table_bytes = files.bytes();
   bench->row_bytes = TableRowBytes(table.codec, table.width) +
                      TableScaleBytes(table.codec, table.width);
-  bench->codec = TableCodecName(table.codec);
+  bench->codec = engram::RowEncodingName(table.codec, table.width);
   for (const auto& file : files.files) {
     bench->files.push_back(DescribeFile(*file));
   }

@@ -5,6 +5,7 @@
 
 #include "base/quote.h"
 #include "ecphory/engram_tables.h"
+#include "engram/config.h"
 #include "io/output_path.h"
 #include "io/path.h"
 #include "ple/shards.h"
@@ -43,7 +44,7 @@ Result<PackJob> EngramPackJob(const PackOptions& options, size_t threads) {
   job.signature = "pack " + source->identity() + "header " +
                   Hex(Digest::Of(job.plan.header));
   job.inputs = source->files();
-  job.codec = TableCodecName(TableCodec::kRow264);
+  job.codec = engram::RowEncodingName(numbers.width);
   job.width = numbers.width;
   for (size_t i = 0; i < job.plan.regions.size(); ++i) {
     const engram::LayerLayout& layer = numbers.layout.layers[i];

@@ -9,6 +9,7 @@
 
 #include "base/quote.h"
 #include "ecphory/engram_tables.h"
+#include "engram/config.h"
 #include "engram/synth_rows.h"
 #include "io/file.h"
 #include "io/path.h"
@@ -193,7 +194,7 @@ WrittenTables Describe(const SynthOptions& options, const SynthPlan& plan) {
   WrittenTables written;
   written.output = options.output;
   written.bytes = plan.file.total_bytes;
-  written.codec = TableCodecName(plan.codec);
+  written.codec = engram::RowEncodingName(plan.codec, plan.numbers.width);
   written.width = plan.numbers.width;
   const size_t step = plan.codec == TableCodec::kReleasedPair ? 2 : 1;
   for (size_t i = 0; i < plan.numbers.layout.layers.size(); ++i) {

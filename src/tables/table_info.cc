@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ecphory/engram_measure.h"
+#include "engram/config.h"
 #include "io/device_facts.h"
 #include "io/io_choice.h"
 #include "io/make_queue.h"
@@ -41,7 +42,7 @@ TableInfo Describe(const TableSource& table, std::optional<uint32_t> layer) {
   info.name = table.name;
   info.file = table.file->path();
   info.offset = table.offset;
-  info.codec = TableCodecName(table.codec);
+  info.codec = engram::RowEncodingName(table.codec, table.width);
   info.rows = table.rows;
   info.width = table.width;
   const uint64_t main = TableRowBytes(table.codec, table.width);

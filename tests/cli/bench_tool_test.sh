@@ -29,6 +29,11 @@ expect() {
 echo "== usage errors are one line each"
 expect 2 'nothing to measure, expected --ops, -m or both'
 expect 2 "no figure's name holds 'nosuch'" --ops --filter nosuch
+expect 2 'filter chooses operators, expected --ops or --list' \
+  -m "$model" --filter matvec
+for flag in --context --sequences --prompt; do
+  expect 2 "$flag requires --model" --ops --quick "$flag" 4
+done
 [ "$(wc -l <err)" -eq 1 ] || fail "more than one line: $(cat err)"
 expect 2 "--device: 'tpu', expected cpu" --ops --device tpu
 expect 2 "--repetitions: '0', expected a whole number from 3" \

@@ -58,6 +58,7 @@ expect 0 'reads a second' info a.gguf
 expect 0 '"auto"' info a.gguf --json
 valid_json info
 expect 0 'O_DIRECT' info a.gguf --no-measure
+expect 0 'rows of 66 bytes, e4m3_e8m0_32_row66' info a.gguf --no-measure
 
 echo "== verify"
 expect 0 'no fault' verify a.gguf --write-manifest a.gguf.xxh

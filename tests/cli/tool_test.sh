@@ -49,6 +49,7 @@ grep -qE '^backends: (cuda, )?cpu \([A-Z0-9_]+\), ref$' out || fail "--version: 
 for command in run info tokenize logits convert synth bench; do
   expect 0 "Usage: ecphory $command" $command --help
   grep -q 'Example' out || fail "$command --help has no example"
+  grep -qE '^.{81}' out && fail "$command --help has lines over 80 columns"
 done
 
 echo "== devices that are not here are named"
@@ -347,7 +348,7 @@ expect 0 'wrote page.html: 9 of 26' \
 expect 0 . engram synth --layout mini -o alone.gguf \
   --tokenizer "$model/tokenizer.json"
 expect 0 '"streams": 0' engram trace -m alone.gguf -p hello --no-gates --json
-expect 3 'missing keys' engram trace -m alone.gguf -p hello
+expect 5 'Engram tables without a model' engram trace -m alone.gguf -p hello
 expect 2 'more than one of -p, -f' "${trace[@]}" -p x --tokens 1
 expect 2 'is also read' "${trace[@]}" -f hostile.txt --html hostile.txt
 expect 2 'limit' "${trace[@]}" -p x --limit 0
