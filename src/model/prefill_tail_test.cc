@@ -68,6 +68,9 @@ TEST_P(PrefillTailTest, TheHaloIsEnoughAndNoTokenTooLong) {
 
 // --- Interrupted -------------------------------------------------------------
 
+// Of no more tokens than are computed in one way everywhere.
+constexpr uint32_t kChunk = 8;
+
 // Whatever a session holds, it is what a full pass over its tokens gives, and
 // so is every position that it says it can be stepped back to.
 void ExpectValid(const std::shared_ptr<const Model>& model, Session& session) {
@@ -83,7 +86,7 @@ void ExpectValid(const std::shared_ptr<const Model>& model, Session& session) {
     std::vector<int32_t> text(held.begin(),
                               held.begin() + static_cast<ptrdiff_t>(keep));
     text.insert(text.end(), next.begin(), next.end());
-    auto full = Start(model, Prefill::kFull);
+    auto full = Start(model, Prefill::kFull, WithChunk(kChunk));
     ASSERT_TRUE(full->Append(text, {}).ok());
     ASSERT_EQ(Logits(session), Logits(*full)) << "back at " << keep;
   }
@@ -91,7 +94,7 @@ void ExpectValid(const std::shared_ptr<const Model>& model, Session& session) {
 }
 
 TEST_P(PrefillTailTest, CancelledAnywhereTheSessionIsValid) {
-  const uint32_t chunk = 8;
+  const uint32_t chunk = kChunk;
   const auto prefix = Tokens(41, 9), tokens = Tokens(Long(), 10);
   const PrefillPlan plan =
       PlanPrefill(config(), WithChunk(chunk), tokens.size());

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "ops/cpu/scratch_plan.h"
+#include "ops/cpu_instructions.h"
 #include "ops/device.h"
 #include "ops/ops.h"
 
@@ -68,7 +69,7 @@ class ProcessMemory : public Device {
  public:
   explicit ProcessMemory(const Ops& ops) : ops_(ops), name_(ops.name) {
     if (&ops == &CpuOps()) {
-      name_ += std::string(" (") + CpuTargetName() + ")";
+      name_ += " (" + CpuInstructions() + ")";
     }
   }
 

@@ -38,8 +38,8 @@ inline bool TakesInt8(WeightFormat format) {
 
 // Batch invariance: y[t] is the same bits whatever `tokens` is and whatever
 // the thread count, so that chunking a prompt never changes a result. (CUDA,
-// and kInt8 everywhere: among calls of up to kMaxFewTokens, and among calls of
-// more; on CUDA also among those of up to 64.)
+// AMX, and kInt8 everywhere: among calls of up to kMaxFewTokens, and among calls
+// of more; on CUDA also among those of up to 64.)
 inline constexpr size_t kMaxFewTokens = 8;
 struct MatmulArgs {
   Matrix weight;             // [out, in]

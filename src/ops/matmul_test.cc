@@ -196,7 +196,8 @@ TEST_P(MatmulShapes, InputsOfAllSizes) {
     }
     EXPECT_TRUE(AllClose(expected, one.data(), SumBound(in)))
         << WeightFormatName(format);
-    EXPECT_TRUE(is_cuda() || SameBits(one, many)) << WeightFormatName(format);
+    EXPECT_TRUE(orders_by_tokens() || SameBits(one, many))
+        << WeightFormatName(format);
   }
 }
 
@@ -226,6 +227,75 @@ TEST_P(MatmulShapes, WhatIsNotFiniteIsSeenInItsTokenOnly) {
             EXPECT_TRUE(std::isnan(y[i])) << WeightFormatName(format);
           } else {
             EXPECT_EQ(weight * bad, y[i]) << WeightFormatName(format);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Of one call: inputs that every kernel takes, and inputs that are larger or
+// smaller than it can.
+TEST_P(MatmulShapes, InputsOfEveryMagnitude) {
+  if (is_cuda()) GTEST_SKIP() << "denormals";
+  constexpr size_t kOut = 40, kIn = 256, kTokens = 36;
+  for (const WeightFormat format :
+       {WeightFormat::kBF16, WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
+        WeightFormat::kFp4Row32}) {
+    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random_);
+    for (const size_t tokens : {size_t{1}, size_t{5}, kTokens}) {
+      GuardedArray<float> x = random_.Array(tokens * kIn);
+      for (size_t t = 0; t < tokens; ++t) {
+        const int exponent = static_cast<int>(random_.Below(260)) - 140;
+        for (size_t i = 0; i < kIn; ++i) {
+          x[t * kIn + i] = std::ldexp(x[t * kIn + i], exponent);
+        }
+      }
+      auto expected = ExpectedProduct(w, x.data(), tokens, kIn);
+      // Half a denormal for each sum.
+      for (Expected& e : expected)
+        e.magnitude += 0x1p-149 * kIn / SumBound(kIn);
+      GuardedArray<float> y(tokens * kOut);
+      ops().matmul(
+          {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
+          Pool(2));
+      EXPECT_TRUE(AllClose(expected, y.data(), SumBound(kIn)))
+          << WeightFormatName(format) << " x " << tokens;
+    }
+  }
+}
+
+// Infinities and NaNs of an input are seen in its results only, those of a row
+// in its own only.
+TEST_P(MatmulShapes, WhatIsNotFiniteIsSeenWhereItIs) {
+  constexpr size_t kOut = 40, kIn = 96, kTokens = 20;
+  constexpr size_t kRow = 33, kToken = 3;
+  for (const WeightFormat format :
+       {WeightFormat::kBF16, WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
+        WeightFormat::kFp4Row32}) {
+    for (const float value : {std::numeric_limits<float>::infinity(),
+                              std::numeric_limits<float>::quiet_NaN()}) {
+      PackedMatrix w = RandomMatrix(format, kOut, kIn, random_);
+      uint8_t* const row = w.data.data() + kRow * w.view.row_bytes();
+      switch (format) {
+        case WeightFormat::kBF16: row[10] = 0xc0, row[11] = 0x7f; break;
+        case WeightFormat::kMXFP4: row[17] = 0xff; break;
+        case WeightFormat::kFp8Tile32: row[40] = 0xff; break;
+        default: w.scales[kRow * (kIn / 32) + 2] = 0xff;
+      }
+      for (const size_t tokens : {kTokens, kToken + 1}) {
+        GuardedArray<float> x = random_.Array(tokens * kIn);
+        for (float& v : x) v += std::copysign(0.01f, v);
+        x[kToken * kIn + 50] = value;
+        GuardedArray<float> y(tokens * kOut);
+        ops().matmul(
+            {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
+            Pool(2));
+        for (size_t t = 0; t < tokens; ++t) {
+          for (size_t r = 0; r < kOut; ++r) {
+            EXPECT_EQ(t != kToken && r != kRow, std::isfinite(y[t * kOut + r]))
+                << WeightFormatName(format) << " x " << tokens << ": " << t
+                << ", " << r;
           }
         }
       }
@@ -341,8 +411,7 @@ TEST_P(MatmulTest, StridesLeaveTheGapsAlone) {
 
 TEST_P(MatmulTest, ATokensBitsDependOnNothingElse) {
   constexpr size_t kOut = 67;
-  // CUDA adds up in another order where there are more tokens than that.
-  const size_t kTokens = is_cuda() ? 8 : 33;
+  const size_t kTokens = orders_by_tokens() ? kMaxFewTokens : 33;
   Random random(6);
   for (const WeightFormat format : kWeightFormats) {
     const size_t in = RowOf(format, 160);
@@ -377,6 +446,8 @@ TEST_P(MatmulTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
   constexpr size_t kOut = 45;
   constexpr size_t kIn = 1056;
   constexpr size_t kTokens = 513;
+  // What a token's bits are those of, alone or among others.
+  const size_t step = orders_by_tokens() ? 9 : 1;
   Random random(7);
   const GuardedArray<float> x = random.Array(kTokens * kIn);
   for (const WeightFormat format :
@@ -386,16 +457,18 @@ TEST_P(MatmulTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
     const size_t in = kIn / BlockValues(format) * BlockValues(format);
     const PackedMatrix w = RandomMatrix(format, kOut, in, random, 20);
     GuardedArray<float> single(kTokens * kOut);
-    for (size_t t = 0; t < kTokens; ++t) {
+    static_assert(kTokens % 9 == 0);
+    for (size_t t = 0; t < kTokens; t += step) {
       ops().matmul({.weight = w.view,
                     .x = x.data() + t * in,
                     .y = single.data() + t * kOut,
-                    .tokens = 1},
+                    .tokens = step},
                    Pool(1));
     }
     EXPECT_TRUE(AllClose(ExpectedProduct(w, x.data(), 7, in), single.data(),
                          SumBound(in)));
     for (const size_t tokens : {2, 5, 6, 7, 63, 128, 129, 513}) {
+      if (tokens < step) continue;
       GuardedArray<float> y(tokens * kOut);
       ops().matmul(
           {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
@@ -424,11 +497,13 @@ TEST_P(MatmulTest, Bf16InputsGiveTheBitsOfF32) {
       const GuardedArray<float> x = Bf16Array(kTokens * in, 1, random);
       GuardedArray<float> expected(kTokens * kOut);
       MatmulArgs args{.weight = w.view, .x = x.data(), .y = expected.data()};
-      args.tokens = kTokens;
-      ops().matmul(args, Pool(1));
-      args.input = MatmulInput::kBF16;
       for (const size_t tokens : {1, 5, 6, 7, 17, 129}) {
         GuardedArray<float> y(tokens * kOut);
+        args.input = MatmulInput::kF32;
+        args.tokens = orders_by_tokens() ? tokens : kTokens;
+        args.y = expected.data();
+        ops().matmul(args, Pool(1));
+        args.input = MatmulInput::kBF16;
         args.tokens = tokens;
         args.y = y.data();
         ops().matmul(args, Pool(1 + tokens % 3));
@@ -445,7 +520,7 @@ TEST_P(MatmulTest, Bf16ResultsOfDenormalsDependOnNothingElse) {
   if (is_cuda()) GTEST_SKIP() << kFewTokensOnly;
   constexpr size_t kIn = 96;
   constexpr size_t kOut = 19;
-  constexpr size_t kTokens = 33;
+  const size_t kTokens = orders_by_tokens() ? kMaxFewTokens : 33;
   Random random(9);
   for (const WeightFormat format :
        {WeightFormat::kBF16, WeightFormat::kMXFP4, WeightFormat::kFp8Tile32}) {

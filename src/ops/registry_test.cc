@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "ops/cpu_instructions.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -18,6 +19,7 @@ TEST(Registry, TheForcedBackendIsTheOneThatAnswers) {
   EXPECT_STREQ("ref", RefOps().name);
   EXPECT_STREQ("cpu", CpuOps().name);
   EXPECT_STRNE("", CpuTargetName());
+  EXPECT_TRUE(CpuInstructions().starts_with(CpuTargetName()));
 }
 
 TEST(Registry, UnknownNamesAreRefusedWithTheChoices) {

@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "ops/cpu/testing.h"
+#include "ops/cpu_instructions.h"
 #ifdef ECPHORY_CUDA
 #include "ops/cuda/testing.h"
 #endif
@@ -226,6 +227,10 @@ class OpTest : public testing::TestWithParam<Backend> {
   const Ops& ops() const { return GetParam().ops(); }
   bool is_ref() const { return GetParam().name == "ref"; }
   bool is_cuda() const { return GetParam().name == "cuda"; }
+  // Whether calls of up to kMaxFewTokens tokens and of more add up in two ways.
+  bool orders_by_tokens() const {
+    return is_cuda() || (!is_ref() && CpuOrdersByTokens());
+  }
 
   // Allowed error of a sum of `terms` products relative to the sum of their
   // magnitudes. ref computes in double: one rounding of the result, and one of

@@ -1,6 +1,7 @@
 #include <string>
 
 #include "ecphory/version.h"
+#include "ops/cpu_instructions.h"
 #include "ops/device.h"
 #include "ops/ops.h"
 
@@ -8,7 +9,7 @@ namespace ecphory {
 
 std::string Backends() {
   return std::string(BuiltWithCuda() ? "cuda, " : "") + CpuOps().name + " (" +
-         CpuTargetName() + "), " + RefOps().name;
+         CpuInstructions() + "), " + RefOps().name;
 }
 
 }  // namespace ecphory

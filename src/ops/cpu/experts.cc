@@ -3,10 +3,12 @@
 // Threads split the rows of every expert, which balances however the tokens
 // fall, in two phases: hidden vectors, then outputs.
 #include <algorithm>
+#include <atomic>
 
 #include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/expert_math.h"
+#include "ops/cpu/gemm_amx.h"
 #include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/int8_rows.h"
 #include "ops/cpu/matmul_rows.h"
@@ -28,6 +30,10 @@ constexpr size_t kTileFloats = 32 << 10;
 
 // bf16 inputs are packed in blocks of 32.
 constexpr size_t kPackedRows = 32;
+static_assert(kPackedRows == kAmxBlock);
+
+// Slots whose inputs are packed for AMX at a time, unless one expert has more.
+constexpr size_t kBatchSlots = 512;
 
 size_t BlockTokens(size_t topk, size_t inner) {
   return std::max<size_t>(1, kHiddenFloats / (topk * inner));
@@ -42,21 +48,29 @@ float** ThreadTile(size_t rows, size_t cols) {
   return pointers;
 }
 
-// Whether the block's products are formed from bf16, of `slots` slots.
-bool ExpertsTakeBf16(const ExpertsArgs& args, size_t slots) {
+// Whether one packing of inputs and of hidden vectors serves all experts.
+bool OfOneFormat(const ExpertsArgs& args) {
   const Expert& first = args.experts[0];
-  const size_t mean = slots / args.n_experts;
-  if (!TakesBf16(first.w1, args.input, mean) ||
-      !TakesBf16(first.w2, args.input, mean)) {
-    return false;
-  }
-  // One packing serves all.
   return std::all_of(args.experts, args.experts + args.n_experts,
                      [&](const Expert& expert) {
                        return expert.w1.format == first.w1.format &&
                               expert.w3.format == first.w1.format &&
                               expert.w2.format == first.w2.format;
                      });
+}
+
+// Whether the block's products are formed from bf16, of `slots` slots.
+bool ExpertsTakeBf16(const ExpertsArgs& args, size_t slots) {
+  const Expert& first = args.experts[0];
+  const size_t mean = slots / args.n_experts;
+  return TakesBf16(first.w1, args.input, mean) &&
+         TakesBf16(first.w2, args.input, mean) && OfOneFormat(args);
+}
+
+bool ExpertsTakeAmx(const ExpertsArgs& args, const ExpertsInt8& int8) {
+  const Expert& first = args.experts[0];
+  return !int8.x && !int8.hidden && TakesAmx(first.w1, args.tokens) &&
+         TakesAmx(first.w2, args.tokens) && OfOneFormat(args);
 }
 
 // One block of tokens. Slots are numbered token by token; their data lie in
@@ -74,8 +88,20 @@ class ExpertBlock {
     size_t row, rows;
   };
 
+  // Experts [begin, end) and their slots.
+  struct Batch {
+    size_t begin, end;
+    size_t first_slot, slots;
+  };
+
   void GroupByExpert();
   void ListRows();
+  void RunBatch(const Batch& batch, ThreadPool& pool);
+  Batch BatchFrom(size_t expert) const;
+  void MeasureInputs(ThreadPool& pool);
+  void PackBatch(const Batch& batch, ThreadPool& pool);
+  AmxInputs AmxOf(const AmxInputs& batch, size_t slot, size_t slots) const;
+  void PackHidden(const Visit& visit, float* const* gate);
   void PackInputs(ThreadPool& pool);
   void RoundInputs(ThreadPool& pool);
   void RoundHidden(ThreadPool& pool);
@@ -83,7 +109,11 @@ class ExpertBlock {
   void OutputRows(const Visit& visit);
   void ClearRows(size_t begin, size_t end);
   template <typename Body>
-  void VisitExperts(size_t begin, size_t end, const Body& body);
+  void VisitExperts(const Batch& batch, size_t begin, size_t end,
+                    const Body& body);
+  size_t slots_of(size_t expert) const {
+    return group_begin_[expert + 1] - group_begin_[expert];
+  }
   size_t token_of(size_t i) const {
     return first_token_ + slot_of_[i] / args_.topk;
   }
@@ -93,8 +123,9 @@ class ExpertBlock {
   size_t tokens_;
   size_t slots_;
   size_t inner_;
-  bool bf16_;
   ExpertsInt8 int8_;
+  bool amx_;
+  bool bf16_;
   size_t* group_begin_;  // [n_experts + 1] into the arrays in expert order
   size_t* slot_of_;      // [slots], in expert order
   // Inputs and hidden vectors, [slots] in expert order; one of each pair.
@@ -105,6 +136,10 @@ class ExpertBlock {
   // Rounded to int8, where int8_ says so.
   uint8_t** x8_;
   uint8_t** hidden8_;
+  // Packed for AMX, of a batch of experts that begins at batch_first_.
+  AmxInputs amx_x_, amx_hidden_;
+  size_t batch_first_ = 0;
+  uint32_t* largest_;  // [tokens]
 };
 
 ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
@@ -114,8 +149,9 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
       tokens_(tokens),
       slots_(tokens * args.topk),
       inner_(args.experts[0].w1.rows),
-      bf16_(ExpertsTakeBf16(args, slots_)),
-      int8_(args) {
+      int8_(args),
+      amx_(ExpertsTakeAmx(args, int8_)),
+      bf16_(!amx_ && ExpertsTakeBf16(args, slots_)) {
   struct Groups;
   group_begin_ = ThreadScratch<Groups, size_t>(args.n_experts + 1 + slots_);
   slot_of_ = group_begin_ + args.n_experts + 1;
@@ -126,6 +162,7 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
   hidden16_ = ThreadScratch<Rows, uint16_t*>(slots_);
   x8_ = ThreadScratch<Rows, uint8_t*>(2 * slots_);
   hidden8_ = x8_ + slots_;
+  largest_ = ThreadScratch<Rows, uint32_t>(amx_ ? tokens_ : 0);
 }
 
 // A counting sort, stable, so that an expert's tokens come in order.
@@ -152,11 +189,12 @@ void ExpertBlock::ListRows() {
     for (size_t i = 0; i < slots_; ++i) hidden16_[i] = hidden + i * inner_;
     return;
   }
-  float* const hidden = ThreadScratch<Hidden>(slots_ * inner_);
   for (size_t i = 0; i < slots_; ++i) {
     x_[i] = args_.x + token_of(i) * args_.dim;
-    hidden_[i] = hidden + i * inner_;
   }
+  if (amx_) return;
+  float* const hidden = ThreadScratch<Hidden>(slots_ * inner_);
+  for (size_t i = 0; i < slots_; ++i) hidden_[i] = hidden + i * inner_;
 }
 
 // Each token's input once, for all of its slots.
@@ -201,12 +239,105 @@ void ExpertBlock::RoundHidden(ThreadPool& pool) {
   for (size_t i = 0; i < slots_; ++i) hidden8_[i] = rounded + i * bytes;
 }
 
-// body(visit) for rows [begin, end) of each expert that has slots.
+// The largest magnitude of each token.
+void ExpertBlock::MeasureInputs(ThreadPool& pool) {
+  const float* const x = args_.x + first_token_ * args_.dim;
+  pool.ParallelFor(
+      tokens_, GrainFor(args_.dim), [&](size_t begin, size_t end, size_t) {
+        for (size_t t = begin; t < end; ++t) {
+          largest_[t] = LargestMagnitude(x + t * args_.dim, args_.dim);
+        }
+      });
+}
+
+// The part of a batch's packed values that belongs to an expert.
+AmxInputs ExpertBlock::AmxOf(const AmxInputs& batch, size_t slot,
+                             size_t slots) const {
+  AmxInputs one = batch;
+  const size_t first = slot - batch_first_;
+  one.values += first * batch.cols * batch.parts;
+  one.largest += first;
+  if (batch.x != nullptr) one.x += first;
+  one.tokens = slots;
+  return one;
+}
+
+// Inputs of all slots of a batch, expert by expert; place for hidden vectors.
+void ExpertBlock::PackBatch(const Batch& batch, ThreadPool& pool) {
+  struct Inputs;
+  struct Hidden;
+  const size_t parts = AmxParts(args_.input);
+  const auto inputs = [&](size_t cols, uint16_t* values, uint32_t* largest) {
+    return AmxInputs{.values = values,
+                     .largest = largest,
+                     .tokens = batch.slots,
+                     .cols = cols,
+                     .parts = parts,
+                     .set_tokens = AmxSetTokens(parts)};
+  };
+  amx_x_ =
+      inputs(args_.dim,
+             ThreadScratch<Inputs, uint16_t>(batch.slots * args_.dim * parts),
+             ThreadScratch<Inputs, uint32_t>(batch.slots));
+  amx_hidden_ = inputs(
+      inner_, ThreadScratch<Hidden, uint16_t>(batch.slots * inner_ * parts),
+      ThreadScratch<Hidden, uint32_t>(batch.slots));
+  amx_x_.x = x_ + batch.first_slot;
+  batch_first_ = batch.first_slot;
+  for (size_t i = 0; i < batch.slots; ++i) {
+    amx_x_.largest[i] = largest_[token_of(batch.first_slot + i) - first_token_];
+  }
+  std::fill_n(amx_hidden_.largest, batch.slots, uint32_t{0});
+  // Each is a group of an expert.
+  struct Groups;
+  struct Group {
+    size_t expert, group;
+  };
+  size_t n = 0;
+  for (size_t e = batch.begin; e < batch.end; ++e) {
+    n += AmxOf(amx_x_, group_begin_[e], slots_of(e)).groups();
+  }
+  Group* const groups = ThreadScratch<Groups, Group>(n);
+  Group* next = groups;
+  for (size_t e = batch.begin; e < batch.end; ++e) {
+    const size_t count = AmxOf(amx_x_, group_begin_[e], slots_of(e)).groups();
+    for (size_t g = 0; g < count; ++g) *next++ = {e, g};
+  }
+  pool.ParallelFor(
+      n, GrainFor(kAmxTile * args_.dim), [&](size_t begin, size_t end, size_t) {
+        for (size_t i = begin; i < end; ++i) {
+          const size_t first = group_begin_[groups[i].expert];
+          PackAmxGroup(args_.experts[0].w1.format,
+                       AmxOf(amx_x_, first, slots_of(groups[i].expert)),
+                       groups[i].group, 0, args_.dim / kAmxBlock, x_ + first);
+        }
+      });
+}
+
+// Rows of the hidden vectors of an expert, of which other threads pack others.
+void ExpertBlock::PackHidden(const Visit& v, float* const* gate) {
+  const AmxInputs hidden = AmxOf(amx_hidden_, v.first_slot, v.slots);
+  for (size_t i = 0; i < v.slots; ++i) {
+    const std::atomic_ref<uint32_t> largest(hidden.largest[i]);
+    const uint32_t mine = LargestMagnitude(gate[i], v.rows);
+    uint32_t known = largest.load(std::memory_order_relaxed);
+    while (known < mine && !largest.compare_exchange_weak(
+                               known, mine, std::memory_order_relaxed)) {
+    }
+  }
+  for (size_t g = 0; g < hidden.groups(); ++g) {
+    PackAmxGroup(v.expert.w2.format, hidden, g, v.row / kAmxBlock,
+                 (v.row + v.rows) / kAmxBlock, gate);
+  }
+}
+
+// body(visit) for rows [begin, end) of each expert of a batch that has slots.
 template <typename Body>
-void ExpertBlock::VisitExperts(size_t begin, size_t end, const Body& body) {
-  for (size_t e = 0; e < args_.n_experts; ++e) {
+void ExpertBlock::VisitExperts(const Batch& batch, size_t begin, size_t end,
+                               const Body& body) {
+  for (size_t e = batch.begin; e < batch.end; ++e) {
     const size_t first = group_begin_[e];
-    const size_t slots = group_begin_[e + 1] - first;
+    const size_t slots = slots_of(e);
     if (slots == 0) continue;
     const size_t step =
         std::max<size_t>(1, kTileFloats / slots / kPackedRows) * kPackedRows;
@@ -222,14 +353,20 @@ void ExpertBlock::HiddenRows(const Visit& v) {
   struct Gate;
   struct Up;
   float** const up = ThreadTile<Up>(v.slots, v.rows);
-  float** const gate = ThreadTile<Gate>(v.slots, bf16_ ? v.rows : 0);
-  if (!bf16_) {
+  const bool packs = bf16_ || amx_;
+  float** const gate = ThreadTile<Gate>(v.slots, packs ? v.rows : 0);
+  if (!packs) {
     for (size_t i = 0; i < v.slots; ++i) {
       gate[i] = hidden_[v.first_slot + i] + v.row;
     }
   }
   const auto multiply = [&](const Matrix& weight, float* const* y) {
-    MatmulRows(weight.RowBlock(v.row, v.rows),
+    const Matrix rows = weight.RowBlock(v.row, v.rows);
+    if (amx_) {
+      return MatmulRowsAmx(rows, AmxOf(amx_x_, v.first_slot, v.slots), y, 0,
+                           v.rows);
+    }
+    MatmulRows(rows,
                {bf16_ ? nullptr : x_ + v.first_slot, y, v.slots,
                 bf16_ ? x16_ + v.first_slot : nullptr,
                 int8_.x ? x8_ + v.first_slot : nullptr},
@@ -249,17 +386,24 @@ void ExpertBlock::HiddenRows(const Visit& v) {
     PackBf16Input(v.expert.w2.format, gate[i], v.rows,
                   hidden16_[v.first_slot + i] + v.row);
   }
+  if (amx_) PackHidden(v, gate);
 }
 
 // Adds to the rows of the outputs.
 void ExpertBlock::OutputRows(const Visit& v) {
   struct Output;
   float** const out = ThreadTile<Output>(v.slots, v.rows);
-  MatmulRows(v.expert.w2.RowBlock(v.row, v.rows),
-             {bf16_ ? nullptr : hidden_ + v.first_slot, out, v.slots,
-              bf16_ ? hidden16_ + v.first_slot : nullptr,
-              int8_.hidden ? hidden8_ + v.first_slot : nullptr},
-             0, v.rows);
+  const Matrix rows = v.expert.w2.RowBlock(v.row, v.rows);
+  if (amx_) {
+    MatmulRowsAmx(rows, AmxOf(amx_hidden_, v.first_slot, v.slots), out, 0,
+                  v.rows);
+  } else {
+    MatmulRows(rows,
+               {bf16_ ? nullptr : hidden_ + v.first_slot, out, v.slots,
+                bf16_ ? hidden16_ + v.first_slot : nullptr,
+                int8_.hidden ? hidden8_ + v.first_slot : nullptr},
+               0, v.rows);
+  }
   for (size_t i = 0; i < v.slots; ++i) {
     AddOutput(out[i], v.rows, args_.round_bf16,
               args_.y + token_of(v.first_slot + i) * args_.dim + v.row);
@@ -273,27 +417,48 @@ void ExpertBlock::ClearRows(size_t begin, size_t end) {
   }
 }
 
-void ExpertBlock::Run(ThreadPool& pool) {
-  GroupByExpert();
-  ListRows();
-  if (bf16_) PackInputs(pool);
-  if (int8_.x) RoundInputs(pool);
+void ExpertBlock::RunBatch(const Batch& batch, ThreadPool& pool) {
+  if (amx_) PackBatch(batch, pool);
   const auto run_rows = [&](size_t rows, size_t row_work, auto body) {
-    const size_t unit = bf16_ ? kPackedRows : kMatmulRowBlock;
+    const size_t unit = bf16_ || amx_ ? kPackedRows : kMatmulRowBlock;
     pool.ParallelFor(CeilDiv(rows, unit), GrainFor(unit * row_work),
                      [&](size_t begin, size_t end, size_t) {
                        const DenormalsAreZero denormals(args_.input);
                        body(begin * unit, std::min(rows, end * unit));
                      });
   };
-  run_rows(inner_, 2 * args_.dim * slots_, [&](size_t begin, size_t end) {
-    VisitExperts(begin, end, [&](const Visit& v) { HiddenRows(v); });
+  run_rows(inner_, 2 * args_.dim * batch.slots, [&](size_t begin, size_t end) {
+    VisitExperts(batch, begin, end, [&](const Visit& v) { HiddenRows(v); });
   });
   if (int8_.hidden) RoundHidden(pool);
-  run_rows(args_.dim, inner_ * slots_, [&](size_t begin, size_t end) {
-    if (!args_.accumulate) ClearRows(begin, end);
-    VisitExperts(begin, end, [&](const Visit& v) { OutputRows(v); });
+  run_rows(args_.dim, inner_ * batch.slots, [&](size_t begin, size_t end) {
+    if (batch.begin == 0 && !args_.accumulate) ClearRows(begin, end);
+    VisitExperts(batch, begin, end, [&](const Visit& v) { OutputRows(v); });
   });
+}
+
+// With AMX as many experts as bound what is packed, else all of them.
+ExpertBlock::Batch ExpertBlock::BatchFrom(size_t expert) const {
+  Batch batch{expert, expert, group_begin_[expert], 0};
+  while (batch.end < args_.n_experts &&
+         (!amx_ || batch.slots == 0 ||
+          batch.slots + slots_of(batch.end) <= kBatchSlots)) {
+    batch.slots += slots_of(batch.end++);
+  }
+  return batch;
+}
+
+void ExpertBlock::Run(ThreadPool& pool) {
+  GroupByExpert();
+  ListRows();
+  if (bf16_) PackInputs(pool);
+  if (int8_.x) RoundInputs(pool);
+  if (amx_) MeasureInputs(pool);
+  for (size_t expert = 0; expert < args_.n_experts;) {
+    const Batch batch = BatchFrom(expert);
+    RunBatch(batch, pool);
+    expert = batch.end;
+  }
 }
 
 }  // namespace
@@ -316,6 +481,16 @@ bool TakesBf16(const ScratchExperts& e, const ScratchShape& shape,
                    shape.input, mean);
 }
 
+bool TakesAmx(const ScratchExperts& e, const ScratchShape& shape) {
+  const bool int8 = shape.input == MatmulInput::kInt8 &&
+                    (TakesInt8(e.up) || TakesInt8(e.down));
+  return !int8 &&
+         TakesAmx(Matrix{.format = e.up, .rows = e.inner, .cols = shape.dim},
+                  shape.tokens) &&
+         TakesAmx(Matrix{.format = e.down, .rows = shape.dim, .cols = e.inner},
+                  shape.tokens);
+}
+
 // Values of a tile of `rows` rows that are split among threads.
 uint64_t TileFloats(size_t slots, size_t rows, size_t threads) {
   const size_t step =
@@ -326,20 +501,30 @@ uint64_t TileFloats(size_t slots, size_t rows, size_t threads) {
 }  // namespace
 
 // In the caller the slots' hidden values, inputs as bf16 or int8, and pointers;
-// in each thread tiles of ups and outputs, and with bf16 of gates.
+// in each thread tiles of ups and outputs, and with bf16 and AMX of gates. With
+// AMX inputs and hidden values are those of a batch of experts.
 uint64_t ExpertsScratchBytes(const ScratchShape& shape) {
   constexpr uint64_t kPointers = 7 * sizeof(void*);
   uint64_t most_slots = 0, hidden = 0, hidden16 = 0, packed = 0, rounded = 0;
-  uint64_t rounded_hidden = 0, up = 0, gate = 0, out = 0;
+  uint64_t rounded_hidden = 0, up = 0, gate = 0, out = 0, amx_packed = 0;
   const auto raise = [](uint64_t& most, uint64_t value) {
     most = std::max(most, value);
   };
   for (const ScratchExperts& e : shape.experts) {
     const size_t tokens = std::min(shape.tokens, BlockTokens(e.topk, e.inner));
     const uint64_t slots = tokens * e.topk;
-    const bool bf16 = TakesBf16(e, shape, tokens);
+    const bool amx = TakesAmx(e, shape);
+    const bool bf16 = !amx && TakesBf16(e, shape, tokens);
     raise(most_slots, slots);
-    raise(bf16 ? hidden16 : hidden, slots * e.inner);
+    if (amx) {
+      const uint64_t batch = std::min<uint64_t>(
+          slots, std::max(kBatchSlots, LikelySlots(e, tokens)));
+      const uint64_t values = batch * AmxParts(shape.input);
+      raise(amx_packed, values * (shape.dim + e.inner));
+      raise(hidden, kMaxFewTokens * e.topk * e.inner);  // of few tokens
+    } else {
+      raise(bf16 ? hidden16 : hidden, slots * e.inner);
+    }
     if (bf16) raise(packed, tokens * shape.dim);
     if (shape.input == MatmulInput::kInt8) {
       if (TakesInt8(e.up)) raise(rounded, tokens * Int8RowBytes(shape.dim));
@@ -349,12 +534,12 @@ uint64_t ExpertsScratchBytes(const ScratchShape& shape) {
     }
     const size_t likely = LikelySlots(e, tokens);
     raise(up, TileFloats(likely, e.inner, shape.threads));
-    if (bf16) raise(gate, TileFloats(likely, e.inner, shape.threads));
+    if (bf16 || amx) raise(gate, TileFloats(likely, e.inner, shape.threads));
     raise(out, TileFloats(likely, shape.dim, shape.threads));
   }
   return most_slots * kPointers + hidden * sizeof(float) +
-         (hidden16 + packed) * sizeof(uint16_t) + rounded + rounded_hidden +
-         (up + gate + out) * sizeof(float) * shape.threads;
+         (hidden16 + packed + amx_packed) * sizeof(uint16_t) + rounded +
+         rounded_hidden + (up + gate + out) * sizeof(float) * shape.threads;
 }
 
 }  // namespace ecphory

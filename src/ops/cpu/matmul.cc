@@ -9,6 +9,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/digits.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/gemm_amx.h"
 #include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/int8_rows.h"
 #include "ops/cpu/matmul_rows.h"
@@ -125,6 +126,7 @@ void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
   if (args.input == MatmulInput::kInt8 && TakesInt8(args.weight.format)) {
     return CpuInt8Matmul(args, pool);
   }
+  if (TakesAmx(args.weight, args.tokens)) return CpuAmxMatmul(args, pool);
   const size_t rows = args.weight.rows;
   const size_t x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols;
   const uint16_t* const packed = PackInputs(args, x_stride, pool);
@@ -196,7 +198,8 @@ bool TakesBf16(const ScratchProduct& p) {
 // A panel in each thread, and for each format that wants them in its own order
 // the inputs of a block of tokens, or with FP8 those of one token times scales;
 // digits, beside which inputs without them come one by one; inputs packed as
-// bf16 in the caller.
+// bf16 in the caller. With AMX a panel and sums in each thread, inputs in the
+// caller, and what few tokens take.
 uint64_t MatmulScratchBytes(const ScratchShape& shape) {
   std::vector<ScratchProduct> products = shape.products;
   for (const ScratchExperts& experts : shape.experts) {
@@ -204,7 +207,7 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
       products.push_back(p);
     }
   }
-  uint64_t panel = 0, packed = 0;
+  uint64_t panel = 0, packed = 0, amx = 0, amx_packed = 0;
   std::map<WeightFormat, uint64_t> inputs, digits;
   for (ScratchProduct& p : products) {
     if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
@@ -213,6 +216,13 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
       bytes = std::max<uint64_t>(bytes,
                                  DigitScratchBytes(p.format, p.cols, p.tokens));
       p.tokens = 1;
+    }
+    if (TakesAmx({.format = p.format, .rows = p.rows, .cols = p.cols},
+                 p.tokens)) {
+      const size_t parts = AmxParts(p.input);
+      amx = std::max(amx, AmxScratchBytes(p.rows, p.cols, p.tokens, parts));
+      amx_packed = std::max<uint64_t>(amx_packed, p.tokens * p.cols * parts);
+      p.tokens = kMaxFewTokens;
     }
     const bool bf16 = TakesBf16(p);
     const size_t floats = bf16 ? p.cols / 2 : p.cols;
@@ -230,7 +240,8 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
   uint64_t thread = sizeof(float) * panel;
   for (const auto& [format, values] : inputs) thread += sizeof(float) * values;
   for (const auto& [format, bytes] : digits) thread += bytes;
-  return thread * shape.threads + sizeof(uint16_t) * packed;
+  return (thread + amx) * shape.threads +
+         sizeof(uint16_t) * (packed + amx_packed);
 }
 
 }  // namespace ecphory

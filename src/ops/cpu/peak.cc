@@ -1,6 +1,7 @@
 #include "ops/cpu/peak.h"
 
 #include "base/highway_config.h"
+#include "ops/cpu/gemm_amx.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/peak.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.
@@ -121,6 +122,7 @@ double MultiplyAdds(size_t rounds) {
 }
 
 double MultiplyAddsBf16(size_t rounds) {
+  if (UsesAmx()) return MultiplyAddsAmx(rounds);
   float out[64] = {};
   const double operations = HWY_DYNAMIC_DISPATCH(RunBf16)(rounds, out);
   Use(out[0]);

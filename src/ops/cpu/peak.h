@@ -12,8 +12,8 @@ namespace ecphory {
 // operations done, two a lane.
 double MultiplyAdds(size_t rounds);
 
-// The same of pairs of bf16 products (AVX512_BF16); 0 where the processor or
-// the target has no such instruction.
+// The same of products of bf16, by AMX where products run on it, else by
+// AVX512_BF16; 0 where the processor or the target has neither.
 double MultiplyAddsBf16(size_t rounds);
 
 // Reads every byte of [data, data + bytes), in as many runs side by side as a

@@ -4,7 +4,9 @@
 #include "base/highway_config.h"
 // Order matters: the configuration above selects what this declares.
 #include "hwy/highway.h"
+#include "ops/cpu/gemm_amx.h"
 #include "ops/cpu/testing.h"
+#include "ops/cpu_instructions.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -33,6 +35,12 @@ void SetCpuTargetForTest(int64_t target) {
 const char* CpuTargetName() {
   const int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
   return hwy::TargetName(targets & -targets);  // the lowest bit is the best
+}
+
+bool CpuOrdersByTokens() { return UsesAmx(); }
+
+std::string CpuInstructions() {
+  return std::string(CpuTargetName()) + (UsesAmx() ? ", AMX" : "");
 }
 
 }  // namespace ecphory
