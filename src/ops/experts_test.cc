@@ -388,9 +388,8 @@ TEST_P(ExpertsTest, ATokensBitsDependOnNothingElse) {
       return c.y.Copy();
     };
     // Rounded to int8 an expert's few tokens are one case and more another; so
-    // are they on CUDA and on AMX.
-    const bool two_orders =
-        c.args.input == MatmulInput::kInt8 || orders_by_tokens();
+    // are they on CUDA.
+    const bool two_orders = c.args.input == MatmulInput::kInt8 || is_cuda();
     const std::vector<float> few = in_chunks(1, 1);
     const std::vector<float> whole = in_chunks(c.tokens, 1);
     EXPECT_TRUE(two_orders || few == whole) << WeightFormatName(format);
@@ -410,7 +409,8 @@ TEST_P(ExpertsTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
   Random random(33);
   for (const WeightFormat format :
        {WeightFormat::kQ8_0, WeightFormat::kFp4Row32}) {
-    ExpertsCase c(format, kDim, 96, orders_by_tokens() ? 8 : 513, 4, 2, random);
+    // CUDA adds up in another order where more than 8 tokens share experts.
+    ExpertsCase c(format, kDim, 96, is_cuda() ? 8 : 513, 4, 2, random);
     ExpertsArgs args = c.args;
     args.tokens = 1;
     for (size_t t = 0; t < c.tokens; ++t) {
@@ -441,10 +441,10 @@ TEST_P(ExpertsTest, Bf16InputsGiveTheBitsOfF32) {
     for (float& value : c.x) value = RoundToBF16(value);
     c.args.round_bf16 = true;
     c.args.swiglu_limit = 2;
+    ops().experts(c.args, Pool(1));
     for (const size_t tokens : {1, 6, 65}) {
+      if (orders_by_tokens() && tokens > kMaxFewTokens) continue;
       ExpertsArgs args = c.args;
-      if (orders_by_tokens()) args.tokens = tokens;
-      ops().experts(args, Pool(1));
       GuardedArray<float> y(tokens * c.args.dim);
       args.tokens = tokens;
       args.input = MatmulInput::kBF16;

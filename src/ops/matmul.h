@@ -15,7 +15,8 @@ enum class MatmulInput : uint8_t {
   // (ops/cpu/digits-inl.h).
   kF32,
   kBF16,  // x holds bf16 values: products may be formed from bf16, exactly.
-          // Sums are those of kF32, but denormals may count as zero.
+          // Sums are those of kF32 (AMX: of up to kMaxFewTokens tokens), but
+          // denormals may count as zero.
   // x rounded to int8 in blocks of 32 (tensor/int8_block.h) for formats with
   // TakesInt8(), as it is for others: faster, approximate. The weights are
   // exact; sums are fp32.
@@ -38,8 +39,8 @@ inline bool TakesInt8(WeightFormat format) {
 
 // Batch invariance: y[t] is the same bits whatever `tokens` is and whatever
 // the thread count, so that chunking a prompt never changes a result. (CUDA,
-// AMX, and kInt8 everywhere: among calls of up to kMaxFewTokens, and among calls
-// of more; on CUDA also among those of up to 64.)
+// kBF16 on AMX, and kInt8 everywhere: among calls of up to kMaxFewTokens, and
+// among calls of more; on CUDA also among those of up to 64.)
 inline constexpr size_t kMaxFewTokens = 8;
 struct MatmulArgs {
   Matrix weight;             // [out, in]

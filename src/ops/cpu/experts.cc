@@ -67,10 +67,10 @@ bool ExpertsTakeBf16(const ExpertsArgs& args, size_t slots) {
          TakesBf16(first.w2, args.input, mean) && OfOneFormat(args);
 }
 
-bool ExpertsTakeAmx(const ExpertsArgs& args, const ExpertsInt8& int8) {
+bool ExpertsTakeAmx(const ExpertsArgs& args) {
   const Expert& first = args.experts[0];
-  return !int8.x && !int8.hidden && TakesAmx(first.w1, args.tokens) &&
-         TakesAmx(first.w2, args.tokens) && OfOneFormat(args);
+  return TakesAmx(first.w1, args.input, args.tokens) &&
+         TakesAmx(first.w2, args.input, args.tokens) && OfOneFormat(args);
 }
 
 // One block of tokens. Slots are numbered token by token; their data lie in
@@ -150,7 +150,7 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
       slots_(tokens * args.topk),
       inner_(args.experts[0].w1.rows),
       int8_(args),
-      amx_(ExpertsTakeAmx(args, int8_)),
+      amx_(ExpertsTakeAmx(args)),
       bf16_(!amx_ && ExpertsTakeBf16(args, slots_)) {
   struct Groups;
   group_begin_ = ThreadScratch<Groups, size_t>(args.n_experts + 1 + slots_);
@@ -482,13 +482,10 @@ bool TakesBf16(const ScratchExperts& e, const ScratchShape& shape,
 }
 
 bool TakesAmx(const ScratchExperts& e, const ScratchShape& shape) {
-  const bool int8 = shape.input == MatmulInput::kInt8 &&
-                    (TakesInt8(e.up) || TakesInt8(e.down));
-  return !int8 &&
-         TakesAmx(Matrix{.format = e.up, .rows = e.inner, .cols = shape.dim},
-                  shape.tokens) &&
+  return TakesAmx(Matrix{.format = e.up, .rows = e.inner, .cols = shape.dim},
+                  shape.input, shape.tokens) &&
          TakesAmx(Matrix{.format = e.down, .rows = shape.dim, .cols = e.inner},
-                  shape.tokens);
+                  shape.input, shape.tokens);
 }
 
 // Values of a tile of `rows` rows that are split among threads.

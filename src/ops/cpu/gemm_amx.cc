@@ -741,8 +741,8 @@ bool UsesAmx() {
   return processor && HWY_DYNAMIC_DISPATCH(TargetHasAmx)();
 }
 
-bool TakesAmx(const Matrix& weight, size_t tokens) {
-  if (tokens <= kMaxFewTokens) return false;
+bool TakesAmx(const Matrix& weight, MatmulInput input, size_t tokens) {
+  if (input != MatmulInput::kBF16 || tokens <= kMaxFewTokens) return false;
   switch (weight.format) {
     case WeightFormat::kBF16:
     case WeightFormat::kMXFP4:

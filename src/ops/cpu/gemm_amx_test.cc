@@ -46,15 +46,18 @@ TEST_F(GemmAmxTest, TakesWhatIsExact) {
   for (const WeightFormat format :
        {WeightFormat::kBF16, WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
         WeightFormat::kFp4Row32}) {
-    EXPECT_TRUE(TakesAmx(Weight(format), 9)) << WeightFormatName(format);
-    EXPECT_FALSE(TakesAmx(Weight(format), 8)) << WeightFormatName(format);
+    const Matrix weight = Weight(format);
+    EXPECT_TRUE(TakesAmx(weight, MatmulInput::kBF16, 9));
+    EXPECT_FALSE(TakesAmx(weight, MatmulInput::kBF16, 8));
+    EXPECT_FALSE(TakesAmx(weight, MatmulInput::kF32, 64));
   }
   for (const WeightFormat format :
        {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kQ8_0,
         WeightFormat::kQ4_K, WeightFormat::kQ2_K, WeightFormat::kIQ2_XXS}) {
-    EXPECT_FALSE(TakesAmx(Weight(format), 64)) << WeightFormatName(format);
+    EXPECT_FALSE(TakesAmx(Weight(format), MatmulInput::kBF16, 64));
   }
-  EXPECT_FALSE(TakesAmx(Weight(WeightFormat::kBF16, 48), 64));
+  EXPECT_FALSE(
+      TakesAmx(Weight(WeightFormat::kBF16, 48), MatmulInput::kBF16, 64));
 }
 
 // Three columns are the input to the last bit, in whatever place they lie.

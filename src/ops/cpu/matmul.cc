@@ -126,7 +126,8 @@ void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
   if (args.input == MatmulInput::kInt8 && TakesInt8(args.weight.format)) {
     return CpuInt8Matmul(args, pool);
   }
-  if (TakesAmx(args.weight, args.tokens)) return CpuAmxMatmul(args, pool);
+  if (TakesAmx(args.weight, args.input, args.tokens))
+    return CpuAmxMatmul(args, pool);
   const size_t rows = args.weight.rows;
   const size_t x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols;
   const uint16_t* const packed = PackInputs(args, x_stride, pool);
@@ -217,7 +218,7 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
                                  DigitScratchBytes(p.format, p.cols, p.tokens));
       p.tokens = 1;
     }
-    if (TakesAmx({.format = p.format, .rows = p.rows, .cols = p.cols},
+    if (TakesAmx({.format = p.format, .rows = p.rows, .cols = p.cols}, p.input,
                  p.tokens)) {
       const size_t parts = AmxParts(p.input);
       amx = std::max(amx, AmxScratchBytes(p.rows, p.cols, p.tokens, parts));
