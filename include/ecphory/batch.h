@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "ecphory/export.h"
 #include "ecphory/model.h"
+#include "ecphory/sampler_options.h"
 #include "ecphory/session.h"
 #include "ecphory/status.h"
 
@@ -19,6 +21,13 @@ namespace ecphory {
 struct BatchToken {
   Session* session = nullptr;
   int32_t token = 0;
+};
+
+// A token to be drawn from a session's logits, as by Session::Draw.
+struct BatchDraw {
+  Session* session = nullptr;
+  SamplerOptions options;
+  uint64_t random = 0;
 };
 
 // The memory in which passes over several sequences are computed. Sessions join
@@ -51,6 +60,12 @@ class ECPHORY_EXPORT Batch {
   // keys or gates than the batch's. kOutOfRange: a full context, a token that
   // does not exist.
   Status Step(std::span<const BatchToken> tokens);
+  // What Session::Draw gives for each. On a GPU logits of the last step, and of
+  // a session's last prompt, are where they were computed, and only tokens are
+  // copied; Session::logits() copies them when it is asked for. Errors are
+  // those of Session::Draw and, for sessions, of Step, and name the sequence by
+  // its index in `draws`.
+  Result<std::vector<int32_t>> Draw(std::span<const BatchDraw> draws);
   // A hint that these come next: their Engram rows are asked for now, all
   // together. A wrong hint costs reads only.
   void Prefetch(std::span<const BatchToken> tokens);

@@ -33,6 +33,8 @@ class ECPHORY_EXPORT Sampler {
                          std::span<const int32_t> recent);
   // Of the session's logits after its tokens, where its device has them.
   Result<int32_t> Sample(Session& session);
+  // What Sample(session) would draw, for Batch::Draw to do it.
+  BatchDraw Next(Session& session);
 
  private:
   struct Impl;

@@ -194,17 +194,20 @@ Status ModelBench::TimeBatch(const SessionOptions& options,
                            Batch::Create(model_, options, pass->sequences));
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<BatchToken> next;
+  std::vector<BatchDraw> draws;
   for (uint32_t i = 0; i < pass->sequences; ++i) {
     ECPHORY_ASSIGN_OR_RETURN(auto session, batch->NewSession());
     ECPHORY_RETURN_IF_ERROR(session->Restore(filled));
     next.push_back({session.get(), 0});
+    draws.push_back({session.get(), {.temperature = 0}, 0});
     sessions.push_back(std::move(session));
   }
   std::vector<double> seconds;
   const auto step = [&](std::span<const int32_t> tokens) {
     for (size_t i = 0; i < next.size(); ++i) next[i].token = tokens[i];
     batch->Prefetch(next);
-    return batch->Step(next);
+    ECPHORY_RETURN_IF_ERROR(batch->Step(next));
+    return batch->Draw(draws).status();
   };
   ECPHORY_RETURN_IF_ERROR(
       TimeSteps(step, sessions[0]->context() - sessions[0]->position(),
@@ -240,6 +243,7 @@ Status ModelBench::ProfilePasses(const SessionOptions& session,
                                  size_t passes, BenchPass* pass) {
   ECPHORY_ASSIGN_OR_RETURN(const auto forward,
                            Forward::Create(forward_, session, states.size()));
+  ECPHORY_RETURN_IF_ERROR(forward->LetLogitsStay());
   const OpProfile::Scope scope(&profile_);
   const std::vector<uint8_t> image(tokens * states.size());
   std::vector<ForwardSegment> segments;

@@ -53,6 +53,8 @@ struct Batch::Impl {
   std::vector<ForwardSegment> segments;
 
   Status Check(std::span<const BatchToken> tokens) const;
+  Status CheckCount(size_t count) const;
+  Status CheckOwn(Session* session) const;
   Status CheckOne(const BatchToken& token) const;
   void Fill(std::span<const BatchToken> tokens);
 };
@@ -80,6 +82,7 @@ Result<std::unique_ptr<Batch>> Batch::Create(std::shared_ptr<const Model> model,
                                                           checked, sequences));
   ECPHORY_RETURN_IF_ERROR(impl->forward->Reserve(ScratchShapeOf(
       model->config(), checked, model->impl().planned, sequences)));
+  ECPHORY_RETURN_IF_ERROR(impl->forward->LetLogitsStay());
   impl->model = std::move(model);
   impl->options = checked;
   impl->sequences = sequences;
@@ -94,21 +97,29 @@ Result<std::unique_ptr<Session>> Batch::NewSession(uint32_t context) const {
   return Session::Impl::Create(impl_->model, options, impl_->forward);
 }
 
-Status Batch::Impl::CheckOne(const BatchToken& token) const {
-  if (token.session == nullptr) return InvalidArgument("there is no session");
-  const Session::Impl& session = token.session->impl();
-  if (session.model != model) {
+Status Batch::Impl::CheckCount(size_t count) const {
+  if (count > 0 && count <= sequences) return {};
+  return InvalidArgument("a step of %zu sequences: expected 1 to %u", count,
+                         sequences);
+}
+
+Status Batch::Impl::CheckOwn(Session* session) const {
+  if (session == nullptr) return InvalidArgument("there is no session");
+  if (session->impl().model != model) {
     return InvalidArgument("the session is of another model");
   }
+  return {};
+}
+
+Status Batch::Impl::CheckOne(const BatchToken& token) const {
+  ECPHORY_RETURN_IF_ERROR(CheckOwn(token.session));
+  const Session::Impl& session = token.session->impl();
   ECPHORY_RETURN_IF_ERROR(CheckSame(session.options, options));
   return session.CheckTokens({&token.token, 1});
 }
 
 Status Batch::Impl::Check(std::span<const BatchToken> tokens) const {
-  if (tokens.empty() || tokens.size() > sequences) {
-    return InvalidArgument("a step of %zu sequences: expected 1 to %u",
-                           tokens.size(), sequences);
-  }
+  ECPHORY_RETURN_IF_ERROR(CheckCount(tokens.size()));
   std::vector<std::pair<const Session*, size_t>> seen;
   for (size_t i = 0; i < tokens.size(); ++i) {
     ECPHORY_RETURN_IF_ERROR(CheckOne(tokens[i]).WithContext(NameOf(i)));
@@ -142,10 +153,38 @@ Status Batch::Step(std::span<const BatchToken> tokens) {
   ForwardChunk chunk;
   chunk.tokens = impl.ids;
   chunk.image = impl.image;
+  // A session that is not the batch's may outlive its memory.
+  chunk.logits_to_host =
+      std::any_of(tokens.begin(), tokens.end(), [&](const BatchToken& token) {
+        return token.session->impl().forward != impl.forward;
+      });
   ECPHORY_RETURN_IF_ERROR(impl.forward->Run(chunk, impl.segments));
   impl.tokens_run += tokens.size();
   for (const BatchToken& token : tokens) ++token.session->impl().tokens_run;
   return {};
+}
+
+Result<std::vector<int32_t>> Batch::Draw(std::span<const BatchDraw> draws) {
+  Impl& impl = *impl_;
+  ECPHORY_RETURN_IF_ERROR(impl.CheckCount(draws.size()));
+  std::vector<ForwardDraw> all;
+  for (size_t i = 0; i < draws.size(); ++i) {
+    const BatchDraw& draw = draws[i];
+    ECPHORY_RETURN_IF_ERROR(impl.CheckOwn(draw.session).WithContext(NameOf(i)));
+    Result<ForwardDraw> one =
+        draw.session->impl().DrawOf(draw.options, draw.random);
+    if (!one.ok()) return one.status().WithContext(NameOf(i));
+    all.push_back(std::move(*one));
+  }
+  ECPHORY_RETURN_IF_ERROR(impl.forward->Draw(all));
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < all.size(); ++i) {
+    ECPHORY_RETURN_IF_ERROR(
+        CheckSampled(all[i].sampled, impl.model->config().vocab_size)
+            .WithContext(NameOf(i)));
+    ids.push_back(all[i].sampled.id);
+  }
+  return ids;
 }
 
 void Batch::Prefetch(std::span<const BatchToken> tokens) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "model/draw.h"
 #include "model/model_impl.h"
 #include "model/prefill_testing.h"
 #include "model/test_models.h"
@@ -426,6 +427,109 @@ TEST(Batch, OnEveryDevice) {
     }
     EXPECT_GE(batch->stats().replayed_steps, exact ? 0u : 8u);
   }
+}
+
+SamplerOptions SomeSampler(size_t i) {
+  return {.temperature = i % 4 == 0 ? 0.0f : 1.5f,
+          .top_k = i % 3 == 0 ? 50u : 0u,
+          .top_p = i % 5 == 0 ? 0.9f : 1.0f,
+          .repeat_penalty = i % 7 < 2 ? 1.3f : 1.0f};
+}
+
+// Drawn from what the session shows to be its logits.
+int32_t DrawnFromLogits(const BatchDraw& draw) {
+  const std::span<const float> logits = draw.session->logits();
+  const Sampled sampled = DrawOnHost(
+      RefOps(), logits, DrawnRow(draw.options, draw.random),
+      PenalizedIds(draw.options, draw.session->tokens(), logits.size()));
+  EXPECT_EQ(sampled.fault, SampleFault::kNone);
+  return sampled.id;
+}
+
+// Tokens come from where the logits are, whichever sequences take part in a
+// step. Those that do not keep theirs: nobody looks at them until other steps
+// and prompts have taken their place.
+TEST(Batch, DrawsWhereTheLogitsAre) {
+  for (const char* backend : testing::Backends()) {
+    if (!testing::Unavailable(backend).empty()) continue;
+    constexpr size_t kSequences = 20;
+    const auto model = testing::OpenOrDie(GoldenDir("A"), backend);
+    auto batch = MakeBatch(model, kSequences, Options());
+    std::vector<std::unique_ptr<Session>> sessions;
+    std::vector<BatchDraw> draws;
+    std::vector<BatchToken> all;
+    for (uint32_t i = 0; i < kSequences; ++i) {
+      // One is not the batch's.
+      sessions.push_back(i == 7 ? Session::Create(model, Options()).value()
+                                : batch->NewSession().value());
+      ASSERT_TRUE(sessions[i]->Append(Tokens(1 + 3 * i, i), {}).ok());
+      draws.push_back({sessions[i].get(), SomeSampler(i), 0});
+      all.push_back({sessions[i].get(), 0});
+    }
+    uint64_t random = 0x9e3779b97f4a7c15;
+    for (size_t step = 0; step < 12; ++step) {
+      for (BatchDraw& draw : draws) {
+        draw.random = random *= 0xda942042e4dd58b5;
+      }
+      const auto ids = batch->Draw(draws);
+      ASSERT_TRUE(ids.ok()) << ids.status().ToString();
+      // All, or all but some, or few.
+      std::vector<BatchToken> some;
+      std::vector<size_t> others;
+      for (size_t i = 0; i < kSequences; ++i) {
+        all[i].token = (*ids)[i];
+        const bool waits = step > 4 && (step > 8 ? i > 2 : (i + step) % 5 == 0);
+        if (i % 4 == 1) {
+          EXPECT_EQ(DrawnFromLogits(draws[i]), (*ids)[i]);
+        }
+        if (waits) others.push_back(i);
+        if (!waits) some.push_back(all[i]);
+      }
+      ASSERT_TRUE(batch->Step(some).ok());
+      if (step % 3 == 0) {  // in memory that they share
+        const auto guest = batch->NewSession().value();
+        ASSERT_TRUE(guest->Append(Tokens(20, 50), {}).ok());
+        AppendOptions refused;
+        refused.logits = LogitsWanted::kAll;
+        refused.on_logits = [](size_t, size_t, std::span<const float>) {
+          return InvalidArgument("no");
+        };
+        EXPECT_FALSE(guest->Append(Tokens(3, 51), refused).ok());
+      }
+      const auto again = batch->Draw(draws);
+      ASSERT_TRUE(again.ok()) << again.status().ToString();
+      for (const size_t i : others) {
+        EXPECT_EQ((*again)[i], (*ids)[i]) << backend << ", step " << step;
+        if (i % 2 == 0) {
+          EXPECT_EQ(DrawnFromLogits(draws[i]), (*ids)[i]);
+        }
+      }
+    }
+    const auto last = batch->Draw(draws).value();
+    batch.reset();
+    for (size_t i = 0; i < kSequences; ++i) {
+      EXPECT_EQ(*sessions[i]->Draw(draws[i].options, draws[i].random), last[i]);
+      EXPECT_EQ(DrawnFromLogits(draws[i]), last[i]) << backend;
+    }
+  }
+}
+
+TEST_F(BatchErrors, DrawsThatCannotBe) {
+  const auto refused = [&](const std::vector<BatchDraw>& draws,
+                           const std::vector<std::string>& parts) {
+    const Status status = batch_->Draw(draws).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    for (const std::string& part : parts) ExpectHas(status.message(), part);
+  };
+  refused({}, {"0 sequences", "1 to 4"});
+  const BatchDraw good{&pairs_[0].together(), {}, 1};
+  refused({good, {}}, {"sequence 1", "no session"});
+  const auto fresh = batch_->NewSession().value();
+  refused({good, good, {fresh.get(), {}, 1}}, {"sequence 2", "no logits"});
+  BatchDraw bad = good;
+  bad.options.top_p = 0;
+  refused({bad}, {"sequence 0", "top_p"});
+  EXPECT_TRUE(batch_->Draw({{good, good}}).ok());
 }
 
 // Steps that were recorded are of the sequences they were recorded for, not of

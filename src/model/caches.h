@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "ecphory/config.h"
@@ -51,6 +52,14 @@ struct SourceCache {
   // `chunk` tokens back so that Truncate can reopen one. Empty at ratio 1.
   RowCache open_kv;  // ring [chunk + ratio]
   RowCache open_gate;
+};
+
+// A sequence's logits in the memory of the passes that made them (Forward),
+// which has them fetched before another pass takes their place.
+struct DeviceLogits {
+  const float* at = nullptr;  // [vocab] of the device, null: no longer
+  bool fetched = false;       // they are, or have been, on the host
+  std::vector<float> host;    // where the sequence has not taken them since
 };
 
 class SequenceState {
@@ -128,7 +137,7 @@ class SequenceState {
   engram::History history;
   // [vocab] of the last token, or null and empty: where a device that is none
   // of the host has them, and, once they have been fetched, on the host.
-  const float* device_logits = nullptr;
+  std::shared_ptr<DeviceLogits> device_logits;
   std::vector<float> logits;
 };
 

@@ -39,10 +39,9 @@ Result<DevicePlan> Plan(const ModelSource& source,
   }
   plan.state = host.state_context -
                (config.engram.enabled() ? sizeof(engram::History) : 0);
-  plan.scratch = DeviceScratchBytes(config, options, sequences);
-  if (sequences == 1) {
-    plan.scratch += config.vocab_size * sizeof(float);  // former logits
-  }
+  // And the logits of every other pass.
+  plan.scratch = DeviceScratchBytes(config, options, sequences) +
+                 uint64_t{sequences} * config.vocab_size * sizeof(float);
   ECPHORY_ASSIGN_OR_RETURN(
       plan.operators,
       device.ScratchBytes(ScratchShapeOf(config, options, planned, sequences)));

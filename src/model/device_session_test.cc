@@ -192,10 +192,7 @@ int32_t Drawn(const Session& session, const SamplerOptions& options,
               uint64_t random) {
   const std::span<const float> logits = session.logits();
   const auto penalized = PenalizedIds(options, session.tokens(), logits.size());
-  SampleRow row = DrawnRow(options, random);
-  row.penalized = penalized.data();
-  row.n_penalized = penalized.size();
-  return DrawOnHost(RefOps(), logits, row).value();
+  return DrawOnHost(RefOps(), logits, DrawnRow(options, random), penalized).id;
 }
 
 TEST_P(DeviceSessionTest, TokensAreDrawnWhereTheLogitsAre) {

@@ -63,16 +63,17 @@ SampleRow DrawnRow(const SamplerOptions& options, uint64_t random) {
           .random = random};
 }
 
-Result<int32_t> DrawOnHost(const Ops& ops, std::span<const float> logits,
-                           SampleRow row) {
+Sampled DrawOnHost(const Ops& ops, std::span<const float> logits, SampleRow row,
+                   std::span<const int32_t> penalized) {
   static ThreadPool alone(1);
   Sampled sampled;
   row.logits = logits.data();
+  row.penalized = penalized.data();
+  row.n_penalized = penalized.size();
   ops.sample(
       {.rows = &row, .n_rows = 1, .vocab = logits.size(), .sampled = &sampled},
       alone);
-  ECPHORY_RETURN_IF_ERROR(CheckSampled(sampled, logits.size()));
-  return sampled.id;
+  return sampled;
 }
 
 }  // namespace ecphory

@@ -21,8 +21,9 @@ std::vector<int32_t> PenalizedIds(const SamplerOptions& options,
 // Of valid options. Logits, penalized ids and outputs are left to the caller.
 SampleRow DrawnRow(const SamplerOptions& options, uint64_t random);
 
-// From logits of the host, by operators that compute there. `row` has none yet.
-Result<int32_t> DrawOnHost(const Ops& ops, std::span<const float> logits,
-                           SampleRow row);
+// From logits of the host, by operators that compute there. `row` has neither
+// them nor the penalized ids yet.
+Sampled DrawOnHost(const Ops& ops, std::span<const float> logits, SampleRow row,
+                   std::span<const int32_t> penalized);
 
 }  // namespace ecphory

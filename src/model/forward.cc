@@ -29,13 +29,10 @@ Status Forward::RunLayers() {
 Status Forward::Run(const ForwardChunk& chunk,
                     std::span<const ForwardSegment> segments) {
   chunk_ = &chunk;
-  if (logits_stay_) {
-    ECPHORY_RETURN_IF_ERROR(SecureLogits(segments[0].state));
-  }
+  ECPHORY_RETURN_IF_ERROR(ChooseLogits());
   BeginSegments(segments);
   const Status status = RunOnDevice();
   status.ok() ? Commit() : Abandon();
-  if (!status.ok() && logits_stay_) ReturnLogits(segments[0].state);
   return status;
 }
 

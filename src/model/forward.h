@@ -52,6 +52,14 @@ struct ForwardSegment {
   size_t tokens = 0;
 };
 
+// A token to be drawn from the logits of a sequence.
+struct ForwardDraw {
+  SequenceState* state = nullptr;
+  SampleRow row;  // without logits and ids
+  std::vector<int32_t> penalized;
+  Sampled sampled;  // is set
+};
+
 // One chunk of tokens to run.
 struct ForwardChunk {
   std::span<const int32_t> tokens;  // 1 .. SessionOptions::chunk
@@ -68,6 +76,7 @@ struct ForwardChunk {
   std::span<const uint8_t> next_image;   // [next_tokens]
   bool next_encoder_only = false;
   LogitsWanted logits = LogitsWanted::kLast;  // of each sequence
+  bool logits_to_host = false;  // in the pass, wherever they could stay
   // kAll: logits [count, vocab] of tokens first .. first + count of the chunk.
   std::function<Status(size_t first, size_t count, std::span<const float>)>
       on_logits;
@@ -92,8 +101,9 @@ class Forward : private ForwardScratch {
   Status Reserve(const ScratchShape& shape);
 
   // From now on logits of a last token stay in the memory of a device that is
-  // none of the host until they are asked for. Of one sequence that no other
-  // takes turns with.
+  // none of the host until they are asked for, or a pass after the next takes
+  // their place: then they are fetched. Of sequences that are asked for none
+  // when this is gone.
   Status LetLogitsStay();
 
   // Advances `state` by the chunk. On error (a table row that cannot be read,
@@ -111,9 +121,9 @@ class Forward : private ForwardScratch {
   // Logits of the state's last token, from the device to the host; nothing when
   // they are there, or nowhere.
   Status FetchLogits(SequenceState* state);
-  // Draws from them, where they are. `row` has neither logits nor ids yet.
-  Result<int32_t> Draw(SampleRow row, std::span<const int32_t> penalized,
-                       const SequenceState& state);
+  // Draws from them, where they are: of up to `sequences` that have some. An
+  // error is the device's; what was drawn may be a fault (CheckSampled).
+  Status Draw(std::span<ForwardDraw> draws);
 
   // Asks for the Engram rows of the chunk that is to be run next. Guessing
   // wrong costs reads and nothing else.
@@ -223,10 +233,13 @@ class Forward : private ForwardScratch {
   Status EmitLogits();
   Status EmitAllLogits();
   Status NeedLogits(size_t tokens);
-  void PlaceLogits(size_t first, size_t count);
+  void PlaceLogits(const float* logits, size_t count);
   void Head(size_t first, size_t count, float* logits);
-  Status SecureLogits(SequenceState* state);
-  void ReturnLogits(SequenceState* state);
+  Status ChooseLogits();
+  Status FetchHeld(size_t which);
+  Status FetchRow(const float* from, std::vector<float>* logits);
+  Status DrawHere(std::span<ForwardDraw* const> draws);
+  void DrawThere(std::span<ForwardDraw* const> draws);
   // y = x * W^T, rounded in bf16 mode.
   void Project(const Matrix& weight, const float* x, size_t rows, float* y) {
     Project(weight, x, rows, y, projected_);
@@ -271,6 +284,9 @@ class Forward : private ForwardScratch {
     std::unique_ptr<Recording> work;
     std::vector<size_t> tables;  // for whose rows it waits, in order
     const float* logits = nullptr;
+    // Where they are put.
+    size_t logits_at = 0;
+    bool logits_to_host = false;
   };
   // Steps of odd and of even positions differ where groups have two tokens.
   static constexpr size_t kSteps = 2;
@@ -326,7 +342,12 @@ class Forward : private ForwardScratch {
   // when the queue has finished.
   const float* last_logits_ = nullptr;
   bool logits_stay_ = false;
-  DeviceArray<float> former_logits_;     // [vocab] while a step is under way
+  // Passes take turns with logits_ (0) and other_logits_ (1), so that one that
+  // fails leaves those that were there.
+  size_t logits_at_ = 0;             // of the pass under way, or the last one
+  DeviceArray<float> other_logits_;  // [sequences, vocab]
+  // Sequences' logits that lie in either.
+  std::vector<std::weak_ptr<DeviceLogits>> held_[2];
   std::unique_ptr<EngramFetch> engram_;  // none: no memory, or gates shut
   // [1] 1: a row of the pass was broken when it was decoded.
   DeviceArray<uint32_t> engram_broken_;

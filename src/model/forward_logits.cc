@@ -9,9 +9,52 @@ namespace ecphory {
 Status Forward::LetLogitsStay() {
   if (model_.device->is_host()) return {};
   ECPHORY_ASSIGN_OR_RETURN(
-      former_logits_,
-      DeviceArray<float>::Allocate(*model_.device, config_.vocab_size));
+      other_logits_,
+      DeviceArray<float>::Allocate(*model_.device,
+                                   sequences_ * size_t{config_.vocab_size}));
   logits_stay_ = true;
+  return {};
+}
+
+// Where the pass puts them: not over those of the pass before, and rather where
+// few sequences have some that the host has not.
+Status Forward::ChooseLogits() {
+  if (!logits_stay_ || chunk_->logits == LogitsWanted::kNone) return {};
+  size_t waiting[2] = {};
+  for (size_t which = 0; which < 2; ++which) {
+    std::erase_if(held_[which],
+                  [](const auto& held) { return held.expired(); });
+    for (const auto& held : held_[which])
+      waiting[which] += !held.lock()->fetched;
+  }
+  const size_t other = 1 - logits_at_;
+  logits_at_ = chunk_->logits == LogitsWanted::kAll    ? 0
+               : waiting[other] <= waiting[logits_at_] ? other
+                                                       : logits_at_;
+  return FetchHeld(logits_at_);
+}
+
+// To the host, all that lie there.
+Status Forward::FetchHeld(size_t which) {
+  for (const auto& held : held_[which]) {
+    const std::shared_ptr<DeviceLogits> logits = held.lock();
+    if (logits == nullptr) continue;
+    if (!logits->fetched) {
+      ECPHORY_RETURN_IF_ERROR(FetchRow(logits->at, &logits->host));
+    }
+    logits->fetched = true;
+    logits->at = nullptr;
+  }
+  held_[which].clear();
+  return {};
+}
+
+Status Forward::FetchRow(const float* from, std::vector<float>* logits) {
+  const size_t vocab = config_.vocab_size;
+  const Queue::Scope scope(*queue_);
+  queue_->Fetch(logits_.host(), from, vocab * sizeof(float));
+  ECPHORY_RETURN_IF_ERROR(queue_->Finish());
+  logits->assign(logits_.host(), logits_.host() + vocab);
   return {};
 }
 
@@ -19,16 +62,17 @@ Status Forward::EmitLogits() {
   if (chunk_->logits == LogitsWanted::kNone) return Status::Ok();
   if (chunk_->logits == LogitsWanted::kAll) return EmitAllLogits();
   const size_t vocab = config_.vocab_size, n = segments_.size();
-  ECPHORY_RETURN_IF_ERROR(NeedLogits(n));
+  if (logits_at_ == 0) ECPHORY_RETURN_IF_ERROR(NeedLogits(n));
+  float* const logits = logits_at_ == 0 ? logits_.data() : other_logits_.data();
   // The last token of each sequence; those that lie together in one product.
   for (size_t begin = 0, end = 0; begin < n; begin = end) {
     const size_t first = segments_[begin].last();
     do {
       ++end;
     } while (end < n && segments_[end].last() == first + (end - begin));
-    Head(first, end - begin, logits_.data() + begin * vocab);
+    Head(first, end - begin, logits + begin * vocab);
   }
-  PlaceLogits(0, n);
+  PlaceLogits(logits, n);
   return Status::Ok();
 }
 
@@ -47,16 +91,18 @@ Status Forward::EmitAllLogits() {
     ECPHORY_RETURN_IF_ERROR(
         chunk_->on_logits(first, count, {logits, count * vocab}));
   }
-  PlaceLogits(count - 1, 1);
+  PlaceLogits(logits_.data() + (count - 1) * vocab, 1);
   return Status::Ok();
 }
 
 // Of the last tokens: left where they are, or on their way to the host.
-void Forward::PlaceLogits(size_t first, size_t count) {
-  const size_t vocab = config_.vocab_size;
-  last_logits_ = logits_stay_
-                     ? logits_.data() + first * vocab
-                     : logits_.Fetch(*queue_, first * vocab, count * vocab);
+void Forward::PlaceLogits(const float* logits, size_t count) {
+  last_logits_ = logits;
+  if (logits_stay_ && !chunk_->logits_to_host) return;
+  last_logits_ = logits_.host();
+  if (last_logits_ == logits) return;  // of the host
+  queue_->Fetch(logits_.host(), logits,
+                count * config_.vocab_size * sizeof(float));
 }
 
 Status Forward::NeedLogits(size_t tokens) {
@@ -80,11 +126,17 @@ void Forward::Head(size_t first, size_t count, float* logits) {
 void Forward::CommitLogits() {
   const size_t vocab = config_.vocab_size;
   const bool wanted = chunk_->logits != LogitsWanted::kNone;
-  for (const Segment& s : segments_) {
-    s.state->device_logits = wanted && logits_stay_ ? last_logits_ : nullptr;
-    s.state->logits.clear();
+  const bool stay = logits_stay_ && !chunk_->logits_to_host;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    SequenceState& state = *segments_[i].state;
+    state.device_logits = nullptr;
+    state.logits.clear();
+    if (!wanted || !stay) continue;
+    state.device_logits = std::make_shared<DeviceLogits>();
+    state.device_logits->at = last_logits_ + i * vocab;
+    held_[logits_at_].push_back(state.device_logits);
   }
-  if (!wanted || logits_stay_) return;
+  if (!wanted || stay) return;
   // Copying takes a few cycles a value.
   pool_.ParallelFor(segments_.size(), 1, [&](size_t begin, size_t end, size_t) {
     for (size_t i = begin; i < end; ++i) {
@@ -96,69 +148,69 @@ void Forward::CommitLogits() {
 
 Status Forward::FetchLogits(SequenceState* state) {
   if (state->device_logits == nullptr || !state->logits.empty()) return {};
-  const size_t first =
-      static_cast<size_t>(state->device_logits - logits_.data());
-  const Queue::Scope scope(*queue_);
-  const float* const logits = logits_.Fetch(*queue_, first, config_.vocab_size);
-  const Status status = queue_->Finish();
+  DeviceLogits& held = *state->device_logits;
+  const Status status = held.fetched ? Status() : FetchRow(held.at, &held.host);
   if (!status.ok()) {
     state->device_logits = nullptr;
     return status;
   }
-  state->logits.assign(logits, logits + config_.vocab_size);
+  held.fetched = true;
+  state->logits = std::move(held.host);
   return {};
 }
 
-// A pass that fails leaves the logits that were there: before a step they are
-// copied on the device, before other passes the host takes them.
-Status Forward::SecureLogits(SequenceState* state) {
-  if (state->device_logits == nullptr) return {};
-  if (!IsStep() || !state->logits.empty()) {
-    ECPHORY_RETURN_IF_ERROR(FetchLogits(state));
-    state->device_logits = nullptr;
-    return {};
+Status Forward::Draw(std::span<ForwardDraw> draws) {
+  std::vector<ForwardDraw*> here, on_host;
+  for (ForwardDraw& draw : draws) {
+    const auto& held = draw.state->device_logits;
+    const bool on_device = held != nullptr && held->at != nullptr;
+    if (!on_device) ECPHORY_RETURN_IF_ERROR(FetchLogits(draw.state));
+    (on_device ? here : on_host).push_back(&draw);
   }
-  const Queue::Scope scope(*queue_);
-  queue_->Copy(former_logits_.data(), state->device_logits,
-               config_.vocab_size * sizeof(float));
-  return {};
+  DrawThere(on_host);
+  return here.empty() ? Status() : DrawHere(here);
 }
 
-void Forward::ReturnLogits(SequenceState* state) {
-  if (state->device_logits == nullptr) return;
-  const Queue::Scope scope(*queue_);
-  queue_->Copy(logits_.data(), former_logits_.data(),
-               config_.vocab_size * sizeof(float));
-  state->device_logits = queue_->Finish().ok() ? logits_.data() : nullptr;
+// By operators that compute on the host.
+void Forward::DrawThere(std::span<ForwardDraw* const> draws) {
+  const Device& device = *model_.device;
+  const Ops& ops = device.is_host() ? device.ops() : CpuOps();
+  pool_.ParallelFor(draws.size(), 1, [&](size_t begin, size_t end, size_t) {
+    for (size_t i = begin; i < end; ++i) {
+      ForwardDraw& draw = *draws[i];
+      draw.sampled =
+          DrawOnHost(ops, draw.state->logits, draw.row, draw.penalized);
+    }
+  });
 }
 
-Result<int32_t> Forward::Draw(SampleRow row, std::span<const int32_t> penalized,
-                              const SequenceState& state) {
-  row.n_penalized = penalized.size();
-  if (state.device_logits == nullptr) {
-    row.penalized = penalized.data();
-    const Device& device = *model_.device;
-    return DrawOnHost(device.is_host() ? device.ops() : CpuOps(), state.logits,
-                      row);
-  }
-  if (penalized_.size() < penalized.size()) {
+Status Forward::DrawHere(std::span<ForwardDraw* const> draws) {
+  size_t ids = 0;
+  for (const ForwardDraw* draw : draws) ids += draw->penalized.size();
+  if (penalized_.size() < ids) {
     ECPHORY_ASSIGN_OR_RETURN(
-        penalized_, DeviceArray<int32_t>::Allocate(
-                        *model_.device, penalized.size(), MemoryKind::kShared));
+        penalized_, DeviceArray<int32_t>::Allocate(*model_.device, ids,
+                                                   MemoryKind::kShared));
   }
-  std::copy(penalized.begin(), penalized.end(), penalized_.data());
-  row.penalized = penalized_.data();
-  row.logits = state.device_logits;
+  std::vector<SampleRow> rows;
+  int32_t* next = penalized_.data();
+  for (const ForwardDraw* draw : draws) {
+    rows.push_back(draw->row);
+    rows.back().logits = draw->state->device_logits->at;
+    rows.back().penalized = next;
+    rows.back().n_penalized = draw->penalized.size();
+    next = std::copy(draw->penalized.begin(), draw->penalized.end(), next);
+  }
   const Queue::Scope scope(*queue_);
-  model_.device->ops().sample({.rows = &row,
-                               .n_rows = 1,
+  model_.device->ops().sample({.rows = rows.data(),
+                               .n_rows = rows.size(),
                                .vocab = config_.vocab_size,
                                .sampled = sampled_.data()},
                               pool_);
-  const Sampled* const sampled = sampled_.Fetch(*queue_, 0, 1);
+  const Sampled* const sampled = sampled_.Fetch(*queue_, 0, rows.size());
   ECPHORY_RETURN_IF_ERROR(queue_->Finish());
-  ECPHORY_RETURN_IF_ERROR(CheckSampled(*sampled, config_.vocab_size));
-  return sampled->id;
+  for (size_t i = 0; i < draws.size(); ++i) draws[i]->sampled = sampled[i];
+  return {};
 }
 
 }  // namespace ecphory

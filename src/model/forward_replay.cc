@@ -23,7 +23,8 @@ bool Forward::IsStep() const {
 // Before the rows of the chunk under way are asked for, unless the device has
 // them.
 bool Forward::IsRecorded(const Step& step) const {
-  return step.ready && IsStep() &&
+  return step.ready && IsStep() && step.logits_at == logits_at_ &&
+         step.logits_to_host == chunk_->logits_to_host &&
          std::equal(segments_.begin(), segments_.end(), step.sequences.begin(),
                     step.sequences.end(),
                     [](const Segment& s, const Step::Sequence& recorded) {
@@ -60,11 +61,14 @@ void Forward::RecordNextStep() {
   }
   Step& step = steps_[segments_[0].position() % kSteps];
   const float* const last_logits = last_logits_;
+  const size_t logits_at = logits_at_;
+  if (logits_stay_) logits_at_ = 1 - logits_at_;
   step.ready = false;
   const Status status = RecordStep(&step);
   step.ready = status.ok();
   recording_failed_ = !status.ok();
   last_logits_ = last_logits;
+  logits_at_ = logits_at;
   for (size_t i = 0; i < segments_.size(); ++i) {
     SequenceState& state = *segments_[i].state;
     --state.position;
@@ -93,6 +97,8 @@ Status Forward::RecordStep(Step* step) {
     step->sequences[i].published_after = segments_[i].state->published_keys;
   }
   step->logits = last_logits_;
+  step->logits_at = logits_at_;
+  step->logits_to_host = chunk_->logits_to_host;
   return status;
 }
 

@@ -63,7 +63,7 @@ class ForwardScratch {
   DeviceArray<float> engram_gate_;     // [T, H]
   // [sequences or kLogitBatch, vocab]: the latter where all are wanted.
   MirroredArray<float> logits_;
-  MirroredArray<Sampled> sampled_;  // [1]
+  MirroredArray<Sampled> sampled_;  // [sequences]
   DeviceArray<int32_t> penalized_;  // shared; as many as there were at most
 
  private:

@@ -119,7 +119,8 @@ ScratchShape ScratchShapeOf(const ModelConfig& c, const SessionOptions& options,
                      .latent_format = formats.latent,
                      .key_format = formats.index_key,
                      .streams_format = model.streams,
-                     .vocab = c.vocab_size};
+                     .vocab = c.vocab_size,
+                     .drawn = sequences};
   AddProducts(model.products, options.chunk, shape.input, &shape);
   AddProducts(model.head, sequences, shape.input, &shape);
   if (options.engram) {

@@ -206,15 +206,25 @@ std::span<const float> Session::logits() const {
 }
 
 Result<int32_t> Session::Draw(const SamplerOptions& options, uint64_t random) {
-  ECPHORY_RETURN_IF_ERROR(options.Validate());
-  const SequenceState& state = impl_->state;
+  ECPHORY_ASSIGN_OR_RETURN(ForwardDraw draw, impl_->DrawOf(options, random));
+  ECPHORY_RETURN_IF_ERROR(impl_->forward->Draw({&draw, 1}));
+  ECPHORY_RETURN_IF_ERROR(
+      CheckSampled(draw.sampled, impl_->config().vocab_size));
+  return draw.sampled.id;
+}
+
+Result<ForwardDraw> Session::Impl::DrawOf(const SamplerOptions& sampler,
+                                          uint64_t random) {
+  ECPHORY_RETURN_IF_ERROR(sampler.Validate());
   if (state.device_logits == nullptr && state.logits.empty()) {
     return InvalidArgument(
         "the session has no logits to draw from: append a token first");
   }
-  return impl_->forward->Draw(
-      DrawnRow(options, random),
-      PenalizedIds(options, state.tokens, impl_->config().vocab_size), state);
+  return ForwardDraw{
+      .state = &state,
+      .row = DrawnRow(sampler, random),
+      .penalized = PenalizedIds(sampler, state.tokens, config().vocab_size),
+      .sampled = {}};
 }
 
 uint64_t Session::position() const { return impl_->state.position; }

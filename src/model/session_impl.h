@@ -46,6 +46,8 @@ struct Session::Impl {
   Status RunChunk(const AppendedText& text, size_t first,
                   const AppendOptions& append);
   Status RebuildHistory();
+  // What Session::Draw is to draw, or why it cannot.
+  Result<ForwardDraw> DrawOf(const SamplerOptions& sampler, uint64_t random);
 
   std::shared_ptr<const Model> model;
   SessionOptions options;

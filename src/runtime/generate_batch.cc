@@ -89,11 +89,14 @@ class BatchGeneration {
   // A token of each. While their texts are shown, the rows of those that go on
   // are on their way.
   Status Sample() {
+    std::vector<BatchDraw> draws;
+    for (Text& text : running_) draws.push_back(text.generation->Next());
+    ECPHORY_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                             batch_.Draw(draws));
     tokens_.clear();
-    for (Text& text : running_) {
-      Result<int32_t> id = text.generation->Sample();
-      if (!id.ok()) return id.status().WithContext(NameOf(text.request));
-      text.next = *id;
+    for (size_t i = 0; i < running_.size(); ++i) {
+      Text& text = running_[i];
+      text.next = ids[i];
       if (text.generation->GoesOnWith(text.next)) {
         tokens_.push_back({text.session.get(), text.next});
       }

@@ -27,6 +27,8 @@ class Generation {
   Status AppendPrompt(std::span<const int32_t> prompt);
   // The next token, from the session's logits.
   Result<int32_t> Sample();
+  // How it is to be drawn, for Batch::Draw.
+  BatchDraw Next() { return sampler_.Next(session_); }
   // Whether the session has to read `id`, unless a stop text ends with it.
   bool GoesOnWith(int32_t id) const;
   // Counts, decodes and shows `id`. False when it ended the text, or the text

@@ -30,14 +30,18 @@ Result<int32_t> Sampler::Sample(std::span<const float> logits,
   if (logits.empty()) return CheckSampled({0, SampleFault::kNoToken}, 0);
   const std::vector<int32_t> penalized =
       PenalizedIds(impl_->options, recent, logits.size());
-  SampleRow row = DrawnRow(impl_->options, impl_->Next());
-  row.penalized = penalized.data();
-  row.n_penalized = penalized.size();
-  return DrawOnHost(CpuOps(), logits, row);
+  const Sampled sampled = DrawOnHost(
+      CpuOps(), logits, DrawnRow(impl_->options, impl_->Next()), penalized);
+  ECPHORY_RETURN_IF_ERROR(CheckSampled(sampled, logits.size()));
+  return sampled.id;
 }
 
 Result<int32_t> Sampler::Sample(Session& session) {
   return session.Draw(impl_->options, impl_->Next());
+}
+
+BatchDraw Sampler::Next(Session& session) {
+  return {&session, impl_->options, impl_->Next()};
 }
 
 }  // namespace ecphory

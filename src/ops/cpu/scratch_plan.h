@@ -59,6 +59,7 @@ struct ScratchShape {
   RowFormat key_format = RowFormat::kF32;
   WeightFormat streams_format = WeightFormat::kF32;  // of mHC's projections
   size_t vocab = 0;                                  // that is drawn from
+  size_t drawn = 1;                                  // sequences at a time
 };
 
 // Of all threads together, if each of them takes its share of every operator.

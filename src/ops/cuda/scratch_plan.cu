@@ -185,8 +185,9 @@ class Rehearsal {
                         .temperature = 1,
                         .top_k = 1,
                         .top_p = 0.5f};
-    Sample({.rows = &row,
-            .n_rows = 1,
+    const std::vector<SampleRow> rows(shape_.drawn, row);
+    Sample({.rows = rows.data(),
+            .n_rows = rows.size(),
             .vocab = shape_.vocab,
             .sampled = Nowhere<Sampled>()},
            alone_);
