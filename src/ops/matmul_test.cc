@@ -121,6 +121,16 @@ TEST_P(MatmulShapes, ManyTiles) {
   }
 }
 
+// As many rows as a vocabulary has.
+TEST_P(MatmulShapes, VeryManyRows) {
+  constexpr size_t kOut = 34001, kIn = 96;
+  for (const WeightFormat format : {WeightFormat::kF16, WeightFormat::kBF16}) {
+    for (const size_t tokens : {9, 17, 32, 33}) {
+      Check(format, kOut, kIn, tokens, 3);
+    }
+  }
+}
+
 // Scales as far apart, or as large or small, as a format has them.
 TEST_P(MatmulShapes, EveryScale) {
   constexpr size_t kOut = 40, kIn = 256;

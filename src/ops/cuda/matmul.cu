@@ -2,9 +2,12 @@
 // number of tokens.
 #include "ops/matmul.h"
 
+#include <vector>
+
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/matmul_few.cuh"
 #include "ops/cuda/matmul_mma.cuh"
+#include "ops/cuda/matmul_side.cuh"
 #include "ops/cuda/matmul_stream.cuh"
 #include "ops/cuda/matmul_tile.cuh"
 #include "ops/cuda/matmul_wide.cuh"
@@ -71,6 +74,10 @@ bool OnTensorCores(const TileArgs& a, bool bf16) {
     if (refused != nullptr) RunTiles<kFormat, 16>(a, refused);
     return true;
   }
+  if (CanSide(a)) {
+    RunSide({&a, 1});
+    return true;
+  }
   if (!CanMma<kFormat>(a)) return false;
   RunMma<kFormat>(a, bf16);
   return true;
@@ -125,11 +132,27 @@ void RunStreams(const Calls<MatmulArgs>& calls) {
   if (some.count > 0) RunStream<kFormat>(some, calls[0].tokens);
 }
 
+// Those of `format` that can be, several a launch.
+void RunSides(const Calls<MatmulArgs>& calls, WeightFormat format) {
+  std::vector<TileArgs> some;
+  for (const MatmulArgs& args : calls) {
+    const TileArgs a = TileOf(args);
+    if (a.weight.format == format && CanSide(a)) some.push_back(a);
+    if (some.size() == kMostSideProducts) {
+      RunSide(some);
+      some.clear();
+    }
+  }
+  if (!some.empty()) RunSide(some);
+}
+
 template <WeightFormat... kFormats>
 void RunStreams(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
   (RunStreams<kFormats>(calls), ...);
+  (RunSides(calls, kFormats), ...);
   for (const MatmulArgs& args : calls) {
-    if (!(Streams<kFormats>(args) || ...)) Matmul(args, pool);
+    if ((Streams<kFormats>(args) || ...) || CanSide(TileOf(args))) continue;
+    Matmul(args, pool);
   }
 }
 

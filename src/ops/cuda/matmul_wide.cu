@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       const int token0 = at.token * kTokens;
       FetchWide<kFormat, false>(
           tile_of(at), a.x, min(kTokens, a.tokens - token0),
-          [&](int n) { return static_cast<uint32_t>(token0 + n); }, stages);
+          [&](int n) { return static_cast<uint32_t>(token0 + n); }, stages,
+          WholeRows(a.weight));
     }
   } else {
     TakeRegisters<kWideMultiplyRegisters>();
@@ -98,8 +99,8 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       const WideTile<false> tile = tile_of(at);
       float sums[2][kTokens / 2];
       int power[2][2];
-      if (!MultiplyWide<kFormat, kTokens, false>(tile, a.x.pieces, stages, sums,
-                                                 power)) {
+      if (!MultiplyWide<kFormat, kTokens, false>(
+              tile, a.x.pieces, stages, WholeRows(a.weight), sums, power)) {
         *a.refused = 1;
       }
       StoreWide<kFormat, kTokens>(a, at.token * kTokens, tile.row0, sums,

@@ -1,10 +1,12 @@
 #include "ops/cuda/scratch_plan.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/matmul_side.cuh"
 #include "ops/cuda/stream.cuh"
 
 namespace ecphory::cuda {
@@ -59,12 +61,20 @@ class Rehearsal {
 
  private:
   void Product(const ScratchProduct& product, size_t tokens) {
-    Matmul({.weight = MatrixOf(product.format, product.rows, product.cols),
-            .x = Nowhere<float>(),
-            .y = Nowhere<float>(),
-            .tokens = tokens,
-            .input = product.input},
-           alone_);
+    std::vector<MatmulArgs> calls;
+    for (size_t i = 0; i < kMostSideProducts; ++i) {
+      calls.push_back(
+          {.weight = MatrixOf(product.format, product.rows, product.cols),
+           .x = Nowhere<float>() + i * product.cols,
+           .y = Nowhere<float>(),
+           .tokens = tokens,
+           .input = product.input});
+    }
+    Matmul(calls[0], alone_);
+    // Where a launch takes several, these want the most.
+    if (tokens > kMaxFewTokens && tokens <= kMostSideTokens) {
+      Matmuls(std::span<const MatmulArgs>(calls), alone_);
+    }
   }
 
   void RunExperts(const ScratchExperts& experts, size_t tokens) {

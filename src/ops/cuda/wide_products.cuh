@@ -77,6 +77,15 @@ struct OfTokens {
   T values[kRuns];
 };
 
+// Which pieces of kWideDepth columns are multiplied: from a multiple of
+// kScalePieces on.
+struct WideRange {
+  int begin, end;
+};
+__device__ inline WideRange WholeRows(const Matrix& m) {
+  return {0, static_cast<int>((m.cols + kWideDepth - 1) / kWideDepth)};
+}
+
 // The block's stages, of which `number` is the next one; barriers full and
 // empty of each.
 struct WideStages {
@@ -120,7 +129,7 @@ struct WideStages {
 template <WeightFormat kFormat, bool kTwo, typename ColumnOf>
 __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
                           int tokens, const ColumnOf& column_of,
-                          WideStages& stages) {
+                          WideStages& stages, WideRange range) {
   using F = WideFragment<kFormat>;
   constexpr int kUnits = F::kRowBytes / 16;
   constexpr int kRowsAtOnce = kWideFetchThreads / kUnits;
@@ -148,7 +157,8 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
       kWideTokenBytes + row * F::kRowBytes + F::Place(row, unit) * 16;
   const uint32_t token_to = token * 128 + (token_unit ^ token % 8) * 16;
   for (int piece = 0; piece < x.pieces; ++piece) {
-    for (int k0 = 0; k0 < cols; k0 += kWideDepth) {
+    for (int step = range.begin; step < range.end; ++step) {
+      const int k0 = step * kWideDepth;
       WaitForPhase(stages.Empty(), stages.parity ^ 1);
       const uint32_t to = stages.Tokens<kFormat>();
       const unsigned at = static_cast<unsigned>(k0) / 32 * F::kBlockBytes;
@@ -182,13 +192,13 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
 // False where scales of rows are too far apart for the sums to be right.
 template <WeightFormat kFormat, int kTokens, bool kTwo>
 __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
-                             WideStages& stages, float (&sums)[2][kTokens / 2],
+                             WideStages& stages, WideRange range,
+                             float (&sums)[2][kTokens / 2],
                              int (&power)[2][2]) {
   using F = WideFragment<kFormat>;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
-  const int cols = static_cast<int>(tile.low->cols);
-  const int steps = (cols + kWideDepth - 1) / kWideDepth;
+  const int steps = range.end - range.begin;
   const int first_row = warp / 4 * 128 + warp % 4 * 16;  // of the tile
   WideScales<kFormat> scales[2][2];
   bool exact = true;
@@ -203,7 +213,7 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
       scales[i][h].Open(tile.MatrixOf(row), tile.StoredRow(row));
       power[i][h] = scales[i][h].Power();
       exact = exact && scales[i][h].exact;
-      codes[i][h] = scales[i][h].Load(0);
+      codes[i][h] = scales[i][h].Load(range.begin / kScalePieces);
     }
   }
   // Where the lane's row of the matrices that it loads lies in a stage. The
@@ -214,7 +224,7 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
   asm volatile("" : "+r"(place));
   uint32_t a[2][2][4] = {}, raw[2][2][4];
   uint32_t earlier = 0;  // the barrier of the stage before
-  int step = 0;
+  int step = range.begin;
   for (int n = 0; n < pieces * steps; ++n) {
     if (step % 2 == 0) {
       const bool second = step % kScalePieces != 0;
@@ -232,13 +242,15 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
     // Half of them are left when the next ones are asked for, so that these
     // have two pieces' time to come.
     if (step % kScalePieces == 2 ||
-        (step + 1 == steps && step % kScalePieces < 2)) {
-      const int run = step / kScalePieces + 1;
+        (step + 1 == range.end && step % kScalePieces < 2)) {
+      const int next = step / kScalePieces + 1;
+      const int run =
+          next * kScalePieces < range.end ? next : range.begin / kScalePieces;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          codes[i][h] = scales[i][h].Load(run * kScalePieces < steps ? run : 0);
+          codes[i][h] = scales[i][h].Load(run);
         }
       }
     }
@@ -262,7 +274,7 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
         scales[i][h].Pairs(fields[i][h], step % 2, factors[i][h]);
       }
     }
-    if (++step == steps) step = 0;
+    if (++step == range.end) step = range.begin;
 #pragma unroll
     for (int s = 0; s < kWideDepth / 16; ++s) {
       uint32_t(&fragments)[2][4] = a[s % 2];
