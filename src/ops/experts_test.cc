@@ -149,6 +149,25 @@ TEST_P(ExpertsTest, LongRows) {
   }
 }
 
+// Experts of a few formats for some tens of tokens: as few and as many as
+// warps share rows of or not, with more choices than experts and less.
+TEST_P(ExpertsTest, TensOfTokens) {
+  Random random(38);
+  for (const WeightFormat format :
+       {WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32}) {
+    for (const size_t experts : {1, 4, 30, 60}) {
+      for (const size_t tokens : {9, 17, 40}) {
+        const size_t topk = std::min<size_t>(experts, 6);
+        for (const size_t dim : {288, 1056}) {
+          ExpertsCase c(format, dim, 320, tokens, experts, topk, random);
+          c.args.swiglu_limit = 2;
+          Check(c, 2);
+        }
+      }
+    }
+  }
+}
+
 // More slots of an expert than any kernel takes at a time, and an expert of
 // another format among them.
 TEST_P(ExpertsTest, SlotsByTheHundred) {

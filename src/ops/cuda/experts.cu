@@ -5,6 +5,7 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/experts_alike.cuh"
+#include "ops/cuda/experts_columns.cuh"
 #include "ops/cuda/experts_few.cuh"
 #include "ops/cuda/experts_some.cuh"
 #include "ops/cuda/experts_wide.cuh"
@@ -13,7 +14,7 @@ namespace ecphory::cuda {
 
 namespace {
 
-// y = the sum of a token's slots, in slot order.
+// y = the sum of a token's slots, each rounded, in slot order.
 __global__ void SumKernel(ExpertsArgs a, const float* out) {
   LetNextStart();
   WaitForEarlier();
@@ -23,7 +24,7 @@ __global__ void SumKernel(ExpertsArgs a, const float* out) {
   float sum = 0;
 #pragma unroll 4
   for (size_t j = 0; j < a.topk; ++j) {
-    sum += out[(t * a.topk + j) * a.dim + c];
+    sum += MaybeRound(out[(t * a.topk + j) * a.dim + c], a.round_bf16);
   }
   a.y[i] = a.accumulate ? a.y[i] + sum : sum;
 }
@@ -130,12 +131,18 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   const size_t slots = args.tokens * args.topk;
   float* const hidden = Scratch<Hidden>(slots * args.inner);
   float* const out = Scratch<Out>(slots * args.dim);
+  const Expert* const one =
+      given.device_experts != nullptr ? given.experts : nullptr;
+  if (hidden != nullptr && out != nullptr && one != nullptr &&
+      args.tokens > kMaxFewTokens && slots <= kFewSlots &&
+      (RunDense(args, given, hidden, out) ||
+       RunColumns(args, given, hidden, out))) {
+    return LaunchSum(args, out);
+  }
   Groups groups;
   if (hidden == nullptr || out == nullptr || !GroupSlots(args, groups)) {
     return;  // noted
   }
-  const Expert* const one =
-      given.device_experts != nullptr ? given.experts : nullptr;
   if (groups.begin != nullptr) {
     GroupedStep<true>({.args = args, .groups = groups, .out = hidden}, args.x,
                       one);

@@ -152,8 +152,9 @@ __global__ void __launch_bounds__(ExpertsShape<kHidden>::kThreads,
   if (kHidden) FetchDescriptions(a), WaitForEarlier();
   LetNextStart();
   const Expert& e = a.experts[a.ids[blockIdx.y]];
+  const int slot = static_cast<int>(blockIdx.y);
   const int count = SlotsLike(a.ids, static_cast<int>(a.tokens * a.topk),
-                              static_cast<int>(blockIdx.y), list);
+                              a.ids[slot], slot, list);
   if (count == 0) return;
   const size_t rows = kHidden ? a.inner : a.dim;
   const size_t cols = kHidden ? a.dim : a.inner;
@@ -169,23 +170,30 @@ __global__ void __launch_bounds__(ExpertsShape<kHidden>::kThreads,
   ExpertByRows<kFormat, kHidden, kMost>(b, plan);
 }
 
-// Whether such kernels take all of the experts; they lie in the host's memory.
+// Whether all of the experts, which lie in the host's memory, are of kFormat
+// and their rows multiples of 16 bytes.
 template <WeightFormat kFormat>
-bool TakesAlike(const ExpertsArgs& args) {
+bool AreAlike(const ExpertsArgs& args) {
   const auto takes = [](const Matrix& m) {
     const uintptr_t bits = reinterpret_cast<uintptr_t>(m.data) | m.row_bytes();
     return m.format == kFormat && m.cols % 32 == 0 && bits % 16 == 0;
   };
-  const size_t most = std::max(args.dim, args.inner);
-  const size_t slot =
-      size_t{2} * sizeof(uint16_t) * static_cast<size_t>(RowPartPitch(most));
-  const size_t scales = 2 * RowScales<kFormat>::Bytes(128, most);
   return reinterpret_cast<uintptr_t>(args.x) % 16 == 0 &&
-         FitsStreamMemory(slot + kZeroBytes + scales) &&
          std::all_of(args.experts, args.experts + args.n_experts,
                      [&](const Expert& e) {
                        return takes(e.w1) && takes(e.w3) && takes(e.w2);
                      });
+}
+
+// Whether such kernels take all of the experts.
+template <WeightFormat kFormat>
+bool TakesAlike(const ExpertsArgs& args) {
+  const size_t most = std::max(args.dim, args.inner);
+  const size_t slot =
+      size_t{2} * sizeof(uint16_t) * static_cast<size_t>(RowPartPitch(most));
+  const size_t scales = 2 * RowScales<kFormat>::Bytes(128, most);
+  return FitsStreamMemory(slot + kZeroBytes + scales) &&
+         AreAlike<kFormat>(args);
 }
 
 template <WeightFormat kFormat, bool kHidden, int kMost>

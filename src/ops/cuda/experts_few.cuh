@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(ExpertsShape<kHidden>::kThreads,
     const int32_t* slots = list;
     int count = 0;
     if (!grouped) {
-      count = SlotsLike(a.ids, static_cast<int>(a.tokens * a.topk),
+      count = SlotsLike(a.ids, static_cast<int>(a.tokens * a.topk), a.ids[i],
                         static_cast<int>(i), list);
     } else if (LeftByTiles<kHidden>(a, groups, static_cast<int>(i))) {
       slots = groups.slots + groups.begin[i];

@@ -126,17 +126,17 @@ __global__ void __launch_bounds__(kGroupThreads)
 }
 
 // A call of few slots is grouped by each block for itself: block row `slot`
-// does the work of the slot's expert if no earlier slot has it. All threads
-// call it; the expert's slots go to `list` in order. Returns how many, 0 if
-// the block has nothing to do.
+// does the work of the slot's expert if no earlier slot has it; slot 0 stands
+// for any where each expert has a block row. All threads call it; the expert's
+// slots go to `list` in order. Returns how many, 0 if the block has nothing to
+// do.
 inline constexpr int kFewSlots = 512;
 
-__device__ inline int SlotsLike(const int32_t* ids, int slots, int slot,
-                                int32_t* list) {
+__device__ inline int SlotsLike(const int32_t* ids, int slots, int expert,
+                                int slot, int32_t* list) {
   __shared__ int32_t counts[32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warps = blockDim.x / 32;
-  const int expert = ids[slot];
   if (slots <= 32) {  // every warp knows
     const unsigned lanes =
         __ballot_sync(0xffffffffu, lane < slots && ids[lane] == expert);
