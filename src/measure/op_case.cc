@@ -9,6 +9,7 @@ bool HasInput(WeightFormat format, MatmulInput input) {
     case MatmulInput::kF32: return true;
     case MatmulInput::kInt8: return TakesInt8(format);
     case MatmulInput::kBF16:
+    case MatmulInput::kBF16InOrder:
       return format == WeightFormat::kBF16 || format == WeightFormat::kMXFP4 ||
              format == WeightFormat::kFp8Tile32 ||
              format == WeightFormat::kFp4Row32;

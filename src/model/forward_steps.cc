@@ -3,6 +3,7 @@
 #include <string>
 
 #include "model/forward.h"
+#include "model/matmul_inputs.h"
 #include "model/prefill.h"
 
 namespace ecphory {
@@ -19,15 +20,6 @@ HyperConnections::Shape StreamShape(const ModelConfig& config,
           .mode = config.hc_mode,
           .sigmoid = SigmoidForm::kTanh,
           .format = HyperConnections::FormatFor(options.activations)};
-}
-
-MatmulInput InputOf(Activations activations) {
-  switch (activations) {
-    case Activations::kF32: return MatmulInput::kF32;
-    case Activations::kBF16: return MatmulInput::kBF16;
-    case Activations::kInt8: return MatmulInput::kInt8;
-  }
-  return MatmulInput::kF32;
 }
 
 }  // namespace
@@ -153,8 +145,7 @@ void Forward::SendInputs() {
 
 // --- Engram -----------------------------------------------------------------
 
-// kv[rows, (H + 1) * D], which the gate rounds for bf16 streams; stored values
-// are bf16 in both activation modes.
+// kv[rows, (H + 1) * D], which the gate rounds for bf16 streams.
 void Forward::ProjectRows(const EngramWeights& w, const EngramFetch::Rows& rows,
                           float* kv) {
   const size_t width = config_.engram.head_dim;
@@ -168,7 +159,7 @@ void Forward::ProjectRows(const EngramWeights& w, const EngramFetch::Rows& rows,
                .x = engram_rows_.data(),
                .y = kv,
                .tokens = rows.tokens,
-               .input = MatmulInput::kBF16},
+               .input = RowsInputOf(options_.activations)},
               pool_);
 }
 

@@ -12,6 +12,7 @@
 #include "model/forward.h"
 #include "model/forward_scratch.h"
 #include "model/hyper_connections.h"
+#include "model/matmul_inputs.h"
 #include "model/prefill.h"
 #include "ops/cpu/scratch_plan.h"
 #include "tensor/row_codec.h"
@@ -50,15 +51,6 @@ uint64_t EngramNumberBytes(const ModelConfig& c,
 uint64_t DecodedRowBytes(const ModelConfig& c) {
   return c.engram.layer_ids.size() *
          TableRowBytes(TableCodec::kBf16, c.engram.head_dim);
-}
-
-MatmulInput InputOf(Activations activations) {
-  switch (activations) {
-    case Activations::kF32: return MatmulInput::kF32;
-    case Activations::kBF16: return MatmulInput::kBF16;
-    case Activations::kInt8: return MatmulInput::kInt8;
-  }
-  return MatmulInput::kF32;
 }
 
 void AddProducts(const std::vector<ScratchProduct>& from, size_t tokens,
@@ -126,7 +118,7 @@ ScratchShape ScratchShapeOf(const ModelConfig& c, const SessionOptions& options,
   if (options.engram) {
     AddProducts(model.engram,
                 std::min<size_t>(options.chunk, EngramFetch::kMaxTaken),
-                MatmulInput::kBF16, &shape);
+                RowsInputOf(options.activations), &shape);
   }
   const auto& ratios = c.compress_ratios;
   shape.window_only = std::count(ratios.begin(), ratios.end(), 0u) > 0;

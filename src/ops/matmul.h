@@ -17,11 +17,16 @@ enum class MatmulInput : uint8_t {
   kBF16,  // x holds bf16 values: products may be formed from bf16, exactly.
           // Sums are those of kF32 (AMX: of up to kMaxFewTokens tokens), but
           // denormals may count as zero.
+  kBF16InOrder,  // likewise, and on AMX too sums are those of kF32
   // x rounded to int8 in blocks of 32 (tensor/int8_block.h) for formats with
   // TakesInt8(), as it is for others: faster, approximate. The weights are
   // exact; sums are fp32.
   kInt8,
 };
+
+inline bool IsBf16(MatmulInput input) {
+  return input == MatmulInput::kBF16 || input == MatmulInput::kBF16InOrder;
+}
 
 // Formats whose weights are small integers times a scale. The codes of FP8 and
 // of plain floats are no such integers: their products take x as it is.

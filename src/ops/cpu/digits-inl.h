@@ -115,8 +115,9 @@ class DigitErrors {
   bool usable() const { return usable_; }
   HWY_INLINE bool need_lowest() const {
     const double sizes = Sum(sizes_);
-    // Not true of an overflow either.
-    return !(squares_ <= sizes * sizes);
+    // A sum that overflowed says nothing.
+    return !(squares_ <= sizes * sizes &&
+             sizes <= std::numeric_limits<float>::max());
   }
 
  private:

@@ -50,6 +50,7 @@ TEST_F(GemmAmxTest, TakesWhatIsExact) {
     EXPECT_TRUE(TakesAmx(weight, MatmulInput::kBF16, 9));
     EXPECT_FALSE(TakesAmx(weight, MatmulInput::kBF16, 8));
     EXPECT_FALSE(TakesAmx(weight, MatmulInput::kF32, 64));
+    EXPECT_FALSE(TakesAmx(weight, MatmulInput::kBF16InOrder, 64));
   }
   for (const WeightFormat format :
        {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kQ8_0,

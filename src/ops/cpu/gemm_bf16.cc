@@ -183,9 +183,8 @@ constexpr size_t kMinTokens = 6;
 }  // namespace
 
 bool TakesBf16(const Matrix& weight, MatmulInput input, size_t tokens) {
-  return input == MatmulInput::kBF16 && tokens >= kMinTokens &&
-         weight.cols % 32 == 0 && HoldsBf16(weight.format) &&
-         HWY_DYNAMIC_DISPATCH(CanMultiply)();
+  return IsBf16(input) && tokens >= kMinTokens && weight.cols % 32 == 0 &&
+         HoldsBf16(weight.format) && HWY_DYNAMIC_DISPATCH(CanMultiply)();
 }
 
 void PackBf16Input(WeightFormat format, const float* x, size_t n,
@@ -202,8 +201,7 @@ void MultiplyPanelBf16(const Bf16Panel& panel, const TokenRows& tokens) {
 }
 
 DenormalsAreZero::DenormalsAreZero(MatmulInput input)
-    : active_(input == MatmulInput::kBF16 &&
-              HWY_DYNAMIC_DISPATCH(CanMultiply)()) {
+    : active_(IsBf16(input) && HWY_DYNAMIC_DISPATCH(CanMultiply)()) {
 #if HWY_ARCH_X86
   constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x40;
   if (!active_) return;

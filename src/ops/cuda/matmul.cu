@@ -167,7 +167,7 @@ void Matmuls(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
 void Matmul(const MatmulArgs& args, ThreadPool&) {
   if (args.tokens == 0 || args.weight.rows == 0) return;
   const TileArgs tile = TileOf(args);
-  if (OnTensorCores(tile, args.input == MatmulInput::kBF16)) return;
+  if (OnTensorCores(tile, IsBf16(args.input))) return;
   switch (args.weight.format) {
     case WeightFormat::kF32: return Run<WeightFormat::kF32, 16>(tile);
     case WeightFormat::kF16: return Run<WeightFormat::kF16, 16>(tile);
