@@ -51,8 +51,9 @@ class ECPHORY_EXPORT Batch {
 
   // Appends a token to each of the sessions, which may be of NewSession or not,
   // and leaves its logits in each. State and logits are those that
-  // Session::Append would leave, on the processor bit for bit (with int8 inputs,
-  // or bf16 on AMX, where more than 8 sequences take part, within rounding).
+  // Session::Append would leave, on the processor bit for bit (with int8
+  // inputs, or bf16 on AMX, where more than 8 sequences take part, within
+  // rounding).
   //
   // Errors name the sequence by its index in `tokens`; no session has changed
   // its position then. kInvalidArgument: none or too many, one twice, one of

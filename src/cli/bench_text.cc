@@ -74,8 +74,8 @@ std::string PartsText(const BenchPass& pass) {
 std::string SequencesText(const BenchPass& pass, const BenchModel& model) {
   if (pass.sequences == 1) return "";
   return Format(
-      "    %u sequences, the best token of each drawn where the logits are: "
-      "%.1f tokens/s in all; a step reads %.1f of %u routed experts\n",
+      "    %u sequences: %.1f tokens/s in all; a step reads %.1f of %u routed "
+      "experts, and draws the best token of each where the logits are\n",
       pass.sequences, pass.tokens / pass.figure.seconds.median, pass.experts,
       model.routed_experts);
 }

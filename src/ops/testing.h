@@ -227,8 +227,8 @@ class OpTest : public testing::TestWithParam<Backend> {
   const Ops& ops() const { return GetParam().ops(); }
   bool is_ref() const { return GetParam().name == "ref"; }
   bool is_cuda() const { return GetParam().name == "cuda"; }
-  // Whether calls of up to kMaxFewTokens tokens and of more add up bf16 inputs in
-  // two ways.
+  // Whether calls of up to kMaxFewTokens tokens and of more add up bf16 inputs
+  // in two ways.
   bool orders_by_tokens() const {
     return is_cuda() || (!is_ref() && CpuOrdersByTokens());
   }
