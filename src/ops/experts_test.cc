@@ -153,12 +153,17 @@ TEST_P(ExpertsTest, LongRows) {
 // warps share rows of or not, with more choices than experts and less.
 TEST_P(ExpertsTest, TensOfTokens) {
   Random random(38);
+  // CUDA has kernels that differ by these; elsewhere some of them will do.
+  const auto some = [&](std::vector<size_t> all, size_t count) {
+    if (!is_cuda()) all.resize(count);
+    return all;
+  };
   for (const WeightFormat format :
        {WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32}) {
-    for (const size_t experts : {1, 4, 30, 60}) {
-      for (const size_t tokens : {9, 17, 40}) {
+    for (const size_t experts : some({4, 30, 1, 60}, 2)) {
+      for (const size_t tokens : some({17, 9, 40}, 1)) {
         const size_t topk = std::min<size_t>(experts, 6);
-        for (const size_t dim : {288, 1056}) {
+        for (const size_t dim : some({288, 1056}, 1)) {
           ExpertsCase c(format, dim, 320, tokens, experts, topk, random);
           c.args.swiglu_limit = 2;
           Check(c, 2);
