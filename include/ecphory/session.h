@@ -142,9 +142,9 @@ class ECPHORY_EXPORT Session {
   // A hint that these tokens, as many as one chunk holds, are appended next:
   // their Engram rows are asked for now. A wrong hint costs reads only.
   void Prefetch(std::span<const int32_t> tokens);
-  // Logits [vocab] of the last appended token; empty before the first. On a GPU
-  // the first call after an Append copies them, and they are empty as well
-  // when it has failed since.
+  // Logits [vocab] of the last appended token; empty before the first, and
+  // after Truncate until the next. On a GPU the first call after an Append
+  // copies them, and they are empty as well when it has failed since.
   std::span<const float> logits() const;
   // The token that a Sampler takes of logits() and tokens() when it has drawn
   // `random`, uniform in 64 bits (`seed` plays no part). On a GPU it is drawn
