@@ -30,6 +30,7 @@ StatusCode CodeOfErrno(int error) {
     case ENOMEM:
     case EMFILE:
     case ENFILE: return StatusCode::kResourceExhausted;
+    case ECANCELED: return StatusCode::kCancelled;
     default: return StatusCode::kIoError;
   }
 }

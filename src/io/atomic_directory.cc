@@ -10,6 +10,7 @@
 
 #include "io/errno_status.h"
 #include "io/file_internal.h"
+#include "io/partial_file.h"
 
 namespace ecphory {
 
@@ -42,7 +43,8 @@ Result<std::unique_ptr<AtomicDirectory>> AtomicDirectory::Create(
       directory->target_ + ".partial-" + std::to_string(::getpid());
   for (int n = 0; directory->temporary_.empty(); ++n) {
     const std::string name = stem + "-" + std::to_string(n);
-    if (::mkdir(name.c_str(), 0777) == 0) {
+    if (MakePartialFile(
+            name, [](const char* made) { return ::mkdir(made, 0777); }) == 0) {
       directory->temporary_ = name;
     } else if (errno != EEXIST) {
       return FileError(errno, directory->target_, "create");
@@ -55,6 +57,7 @@ AtomicDirectory::~AtomicDirectory() {
   if (temporary_.empty()) return;
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);
+  ForgetPartialFile(temporary_);
 }
 
 Status AtomicDirectory::Named(const Status& status) const {
@@ -68,7 +71,9 @@ Status AtomicDirectory::Named(const Status& status) const {
 }
 
 Status AtomicDirectory::Commit() {
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) {
+  if (FinishPartialFile(temporary_, [this](const char* name) {
+        return std::rename(name, target_.c_str());
+      }) != 0) {
     return FileError(errno, target_,
                      "rename the finished directory to this name");
   }

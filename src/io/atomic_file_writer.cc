@@ -63,11 +63,11 @@ Result<std::unique_ptr<AtomicFileWriter>> AtomicFileWriter::Create(
   // A leftover of a killed process with our pid may hold a name: take the next.
   do {
     writer->temporary_ = TemporaryName(path);
-    writer->fd_ = ::open(writer->temporary_.c_str(),
-                         O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    writer->fd_ = MakePartialFile(writer->temporary_, [](const char* name) {
+      return ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    });
   } while (writer->fd_ < 0 && errno == EEXIST);
   if (writer->fd_ < 0) return FileError(errno, path, "create");
-  RememberPartialFile(writer->temporary_);
   writer->buffer_.reserve(kBufferBytes);
   return writer;
 }
@@ -109,10 +109,11 @@ Status AtomicFileWriter::Flush() {
 Status AtomicFileWriter::Commit() {
   ECPHORY_RETURN_IF_ERROR(Flush());
   if (::fsync(fd_) != 0) return FileError(errno, path_, "sync");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (FinishPartialFile(temporary_, [this](const char* name) {
+        return ::rename(name, path_.c_str());
+      }) != 0) {
     return FileError(errno, path_, "rename the finished file to this name");
   }
-  ForgetPartialFile(temporary_);
   ::close(fd_);
   fd_ = -1;  // committed: nothing left for the destructor to remove
   return SyncDirectoryOf(path_);

@@ -26,17 +26,6 @@ std::string Read(const std::string& path) {
   return text.ok() ? *text : "";
 }
 
-TEST(AtomicFileWriter, WhatIsNotFinishedIsRemovedAtOnce) {
-  TestDirectory dir;
-  auto one = AtomicFileWriter::Create(dir / "one");
-  auto two = AtomicFileWriter::Create(dir / "two");
-  auto three = AtomicFileWriter::Create(dir / "three");
-  ASSERT_TRUE((*one)->Commit().ok());
-  two->reset();
-  RemovePartialFiles();
-  EXPECT_EQ(dir.List(), Names{"one"});
-}
-
 TEST(AtomicFileWriter, AppearsOnlyAtCommit) {
   TestDirectory dir;
   auto writer = AtomicFileWriter::Create(dir / "out");
