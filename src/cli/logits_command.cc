@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <span>
 
 #include "commands.h"
 #include "dump.h"
+#include "ecphory/output_path.h"
 #include "ecphory/session.h"
 #include "flags.h"
 #include "interrupt.h"
@@ -51,14 +51,6 @@ struct LogitsFlags {
   bool json = false;
 };
 
-// The output must not replace a file that is read.
-Status CheckNotInput(const std::string& output, const std::string& input) {
-  std::error_code no_such_file;
-  if (!std::filesystem::equivalent(output, input, no_such_file)) return {};
-  return InvalidArgument("-o %s: is also read, expected another name",
-                         output.c_str());
-}
-
 Status CheckFlags(const LogitsFlags& flags) {
   ECPHORY_RETURN_IF_ERROR(CheckModelFlags(flags.model));
   if (flags.tokens.empty() == flags.tokens_file.empty()) {
@@ -78,11 +70,9 @@ Status CheckFlags(const LogitsFlags& flags) {
   if (flags.dump && flags.dump_directory.empty()) {
     return InvalidArgument("--dump: no directory, expected LAYER DIR");
   }
-  for (const std::string& input :
-       {flags.model.path, flags.tokens_file, flags.image_mask_file}) {
-    ECPHORY_RETURN_IF_ERROR(CheckNotInput(flags.output, input));
-  }
-  return {};
+  const std::string inputs[] = {flags.model.path, flags.tokens_file,
+                                flags.image_mask_file};
+  return CheckOutputPath(flags.output, inputs);
 }
 
 Result<std::vector<int32_t>> Tokens(const LogitsFlags& flags) {

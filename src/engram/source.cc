@@ -50,7 +50,7 @@ Result<Opened> Look(const std::string& path) {
   if (opened.directory) return opened;
   ECPHORY_ASSIGN_OR_RETURN(opened.file, OpenFile(path));
   if (!HasGgufMagic(*opened.file)) return opened;
-  ECPHORY_ASSIGN_OR_RETURN(opened.gguf, GgufFile::Parse(opened.file));
+  ECPHORY_ASSIGN_OR_RETURN(opened.gguf, GgufFile::Open(path));
   return opened;
 }
 

@@ -56,15 +56,22 @@ struct GgufLimits {
   uint64_t max_keys = 1ull << 16;
 };
 
-// Metadata and tensor directory of one file, checked: keys and tensor names are
-// unique, every tensor lies in the file, aligned, and overlaps no other.
+// Metadata and tensor directory of one file, or of a model in parts, checked:
+// keys and tensor names are unique, every tensor lies in its file, aligned, and
+// overlaps no other.
 class GgufFile {
  public:
-  // Reads the header only. Errors name file and key or tensor.
+  // Of a model in parts (llama.cpp's gguf-split: keys split.*, names that end
+  // in
+  // "-00001-of-00005.gguf") `path` is the first, which has the metadata;
+  // index() then has the tensors of all parts. Errors as those of Parse.
+  static Result<GgufFile> Open(const std::string& path,
+                               const GgufLimits& limits = {});
+  // This file alone. Reads the header only. Errors name file and key or tensor.
   static Result<GgufFile> Parse(std::shared_ptr<RandomAccessFile> file,
                                 const GgufLimits& limits = {});
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  // the first part's
   uint64_t alignment() const { return alignment_; }
   uint64_t data_offset() const { return data_offset_; }
   const TensorIndex& index() const { return index_; }
@@ -85,6 +92,9 @@ class GgufFile {
 
  private:
   friend class GgufParser;
+  Status AddPart(const GgufFile& part, size_t number, size_t count,
+                 const GgufLimits& limits);
+  Status CheckPartTensors() const;
   Result<const GgufValue*> Require(const std::string& key) const;
   template <typename Int>
   Result<Int> GetInteger(const std::string& key, const char* expected) const;
@@ -101,6 +111,10 @@ class GgufFile {
   std::vector<std::string> key_order_;
   std::unordered_map<std::string, GgufValue> values_;
 };
+
+// The paths of all parts of a model, `first` among them; of one in a single
+// file that alone. Any part but the first is refused.
+Result<std::vector<std::string>> GgufParts(const GgufFile& first);
 
 // Plans a whole file first, so that its size is known before a byte is
 // written; then streams the tensors' data in order.

@@ -1,4 +1,5 @@
-// A directory of files (no directories inside) that appears whole or not at all.
+// A directory of files (no directories inside) that appears whole or not at
+// all.
 #pragma once
 
 #include <memory>

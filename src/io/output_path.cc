@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "ecphory/output_path.h"
 #include "io/errno_status.h"
 #include "io/file_internal.h"
 #include "io/path.h"
@@ -16,6 +17,35 @@ namespace ecphory {
 namespace {
 
 namespace fs = std::filesystem;
+
+// What "-00002-of-00005.gguf" at the end of a name says; 0 and npos of others.
+struct PartName {
+  unsigned count = 0;
+  size_t stem = std::string::npos;  // where that begins
+};
+
+PartName ParsePartName(const std::string& path) {
+  constexpr char kDigits[] = "0123456789";
+  constexpr size_t kLength = sizeof("-00002-of-00005.gguf") - 1;
+  PartName name;
+  if (path.size() <= kLength || !path.ends_with(".gguf")) return name;
+  const size_t stem = path.size() - kLength;
+  const std::string ending = path.substr(stem);
+  const std::string number = ending.substr(1, 5), count = ending.substr(10, 5);
+  if (ending[0] != '-' || ending.substr(6, 4) != "-of-" ||
+      (number + count).find_first_not_of(kDigits) != std::string::npos) {
+    return name;
+  }
+  return {static_cast<unsigned>(std::stoul(count)), stem};
+}
+
+// Another part of the GGUF model that is read.
+bool IsOtherPart(const std::string& output, const std::string& input) {
+  const PartName a = ParsePartName(output), b = ParsePartName(input);
+  std::error_code none;
+  return a.count != 0 && a.count == b.count && fs::exists(output, none) &&
+         SameFile(output.substr(0, a.stem), input.substr(0, b.stem));
+}
 
 // A file of the model whose directory is read: all of them count, whichever
 // this job opens.
@@ -53,7 +83,10 @@ Status CheckReplaceable(const std::string& path) {
 Status CheckOutputPath(const std::string& output,
                        std::span<const std::string> inputs) {
   for (const std::string& input : inputs) {
-    if (!SameFile(output, input) && !IsPartOf(output, input)) continue;
+    if (!SameFile(output, input) && !IsPartOf(output, input) &&
+        !IsOtherPart(output, input)) {
+      continue;
+    }
     return InvalidArgument("%s: is also read (%s), expected another output",
                            output.c_str(), input.c_str());
   }

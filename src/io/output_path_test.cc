@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "ecphory/output_path.h"
 #include "io/test_directory.h"
 
 namespace ecphory {
@@ -53,6 +54,22 @@ TEST_F(OutputPathTest, SoAreTheFilesOfAModelsDirectory) {
   EXPECT_EQ(Check("model/new.json", {"model"}), StatusCode::kOk);
   Write("model/old.xxh");
   EXPECT_EQ(Check("model/old.xxh", {"model"}), StatusCode::kOk);
+}
+
+TEST_F(OutputPathTest, OtherPartsOfAModelAreRefused) {
+  const std::string first = "m-00001-of-00003.gguf";
+  for (const char* part : {"m-00003-of-00003.gguf", "n-00003-of-00003.gguf",
+                           "m-00003-of-00004.gguf"}) {
+    Write(part);
+  }
+  EXPECT_EQ(Check("m-00003-of-00003.gguf", {first}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check("./m-00003-of-00003.gguf", {first}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check("m-00002-of-00003.gguf", {first}), StatusCode::kOk);
+  EXPECT_EQ(Check("n-00003-of-00003.gguf", {first}), StatusCode::kOk);
+  EXPECT_EQ(Check("m-00003-of-00004.gguf", {first}), StatusCode::kOk);
+  EXPECT_EQ(Check("m-0000x-of-00003.gguf", {first}), StatusCode::kOk);
 }
 
 TEST_F(OutputPathTest, PlacesWhereNothingCanBeWrittenAreRefused) {

@@ -1,18 +1,12 @@
 #include "model/gguf_source.h"
 
-#include <utility>
-
 #include "engram/source_numbers.h"
-#include "io/file.h"
 #include "text/gguf_tokenizer.h"
 
 namespace ecphory {
 
 Result<ModelSource> OpenGgufSource(const std::string& path) {
-  ECPHORY_ASSIGN_OR_RETURN(std::shared_ptr<RandomAccessFile> opened,
-                           OpenFile(path));
-  ECPHORY_ASSIGN_OR_RETURN(const GgufFile file,
-                           GgufFile::Parse(std::move(opened)));
+  ECPHORY_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
   ModelSource source;
   source.path = path;
   source.format = "gguf";

@@ -11,8 +11,10 @@
 #include <tuple>
 
 #include "ecphory/convert.h"
+#include "format/gguf_parts_testing.h"
 #include "model/stored_tensor.h"
 #include "model/test_models.h"
+#include "model/testing.h"
 #include "model/weights.h"
 
 namespace ecphory {
@@ -133,6 +135,15 @@ std::string* DamagedGguf::bytes_ = nullptr;
 
 TEST_F(DamagedGguf, TheCopyItselfIsWhole) {
   EXPECT_EQ(OpenError({}), "loaded");
+}
+
+TEST_F(DamagedGguf, InPartsItGivesTheSameLogits) {
+  const std::string first = gguf_bytes::WriteParts(Path(), Path("parts"), 3);
+  const auto whole = testing::OpenOrDie(Path(), "cpu");
+  const auto parts = testing::OpenOrDie(first, "cpu");
+  const std::vector<int32_t> tokens = {5, 1, 4, 1, 5, 9, 2, 6};
+  EXPECT_EQ(testing::RunLogits(parts, tokens, {}),
+            testing::RunLogits(whole, tokens, {}));
 }
 
 TEST_F(DamagedGguf, EachMissingKeyIsNamed) {

@@ -8,8 +8,8 @@
 
 #include "base/processors.h"
 #include "base/thread_pool.h"
+#include "ecphory/output_path.h"
 #include "format/gguf.h"
-#include "io/output_path.h"
 #include "io/path.h"
 #include "model/convert_metadata.h"
 #include "model/synth_plan.h"

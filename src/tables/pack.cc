@@ -5,6 +5,7 @@
 
 #include "base/quote.h"
 #include "ecphory/engram_tables.h"
+#include "ecphory/output_path.h"
 #include "engram/config.h"
 #include "io/output_path.h"
 #include "io/path.h"

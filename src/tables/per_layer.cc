@@ -22,10 +22,15 @@ Result<std::optional<ple::Table>> FindPerLayerTable(const TableInput& input) {
         "%s: more files of rows were given, a per-layer table is one tensor",
         input.path.c_str());
   }
+  std::vector<std::string> more = {input.config};
+  if (input.config.empty()) {
+    ECPHORY_ASSIGN_OR_RETURN(more, GgufParts(*gguf));
+    more.erase(more.begin());
+  }
   std::vector<std::shared_ptr<RandomAccessFile>> files = {*first};
-  if (!input.config.empty()) {
-    ECPHORY_ASSIGN_OR_RETURN(auto second, OpenFile(input.config));
-    files.push_back(std::move(second));
+  for (const std::string& path : more) {
+    ECPHORY_ASSIGN_OR_RETURN(auto file, OpenFile(path));
+    files.push_back(std::move(file));
   }
   ECPHORY_ASSIGN_OR_RETURN(ple::Table table,
                            ple::OpenTable(files, {.eos_id = input.eos_id}));

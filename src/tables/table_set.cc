@@ -41,13 +41,16 @@ SourceRange ScaleRange(const TableSource& table, uint32_t layer,
   return range;
 }
 
-Result<SourceRange> HeaderRange(const std::string& path) {
+// Of part `number`, from 1, where a model is in parts.
+Result<SourceRange> HeaderRange(const std::string& path, size_t number = 1) {
   ECPHORY_ASSIGN_OR_RETURN(const auto file, OpenFile(path));
   ECPHORY_ASSIGN_OR_RETURN(const GgufFile gguf, GgufFile::Parse(file));
   SourceRange header;
   header.kind = RangeKind::kHeader;
   header.file = path;
-  header.region = {"header", 0, gguf.data_offset(), 1};
+  const std::string name =
+      number == 1 ? "header" : "header_" + std::to_string(number);
+  header.region = {name, 0, gguf.data_offset(), 1};
   return header;
 }
 
@@ -118,6 +121,9 @@ std::vector<std::string> FilesRead(const TableInput& input,
                                    const TableSet& set) {
   std::vector<std::string> files = input.more_tables;
   files.insert(files.end(), {input.path, input.config, input.tokenizer});
+  for (const ModelFile& file : set.source.index.files()) {
+    files.push_back(file.path);
+  }
   for (const TableSource& table : set.tables) {
     files.push_back(table.file->path());
     if (table.scale_file) files.push_back(table.scale_file->path());
@@ -147,8 +153,11 @@ Result<std::vector<SourceRange>> RangesOf(const TableSet& set) {
     return ranges;
   }
   if (set.source.kind == engram::SourceKind::kGguf) {
-    ECPHORY_ASSIGN_OR_RETURN(SourceRange header, HeaderRange(set.source.path));
-    ranges.push_back(std::move(header));
+    for (const ModelFile& file : set.source.index.files()) {
+      ECPHORY_ASSIGN_OR_RETURN(SourceRange header,
+                               HeaderRange(file.path, ranges.size() + 1));
+      ranges.push_back(std::move(header));
+    }
   }
   const std::vector<uint32_t>& layers = set.source.config.layer_ids;
   for (size_t i = 0; i < set.tables.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ecphory/engram_tables.h"
+#include "ecphory/output_path.h"
 #include "io/output_path.h"
 #include "tables/digest.h"
 #include "tables/manifest.h"

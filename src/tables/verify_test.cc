@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "ecphory/engram_tables.h"
+#include "format/gguf_parts_testing.h"
 #include "io/test_directory.h"
 #include "tables/testing.h"
 
@@ -65,6 +66,25 @@ TEST_F(VerifyTest, GoodTablesHaveNoFault) {
   EXPECT_EQ(report.tables[1].rows, tables_.tables[1].rows);
   EXPECT_GT(report.bytes, tables_.tables[0].rows * 66);
   EXPECT_TRUE(report.manifest_checked.empty());
+}
+
+// The second part has one table, the third the other.
+TEST_F(VerifyTest, TablesInPartsAreFound) {
+  VerifyOptions options;
+  options.input.path = gguf_bytes::WriteParts(directory_ / "tables.gguf",
+                                              directory_ / "parts", 3);
+  options.write_manifest = directory_ / "manifest.json";
+  const VerifyReport clean = Verify(options);
+  EXPECT_EQ(clean.faults, 0u);
+  ASSERT_EQ(clean.tables.size(), tables_.tables.size());
+  for (size_t i = 0; i < clean.tables.size(); ++i) {
+    EXPECT_EQ(clean.tables[i].rows, Verify().tables[i].rows);
+  }
+  options.manifest = options.write_manifest;
+  options.write_manifest.clear();
+  EXPECT_EQ(Verify(options).faults, 0u);
+  FlipByte(directory_ / "parts-00003-of-00003.gguf", 4000, 1);
+  EXPECT_NE(Verify(options).faults, 0u);
 }
 
 TEST_F(VerifyTest, EveryFaultIsCountedAndNamed) {

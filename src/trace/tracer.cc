@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "ecphory/engram_trace.h"
+#include "ecphory/output_path.h"
 #include "ecphory/session.h"
 #include "engram/source.h"
 #include "io/file.h"
-#include "io/output_path.h"
 #include "model/model_impl.h"
 #include "model/source.h"
 #include "text/tokenizer_file.h"

@@ -144,7 +144,7 @@ expect 4 'item 1 is of type number' \
   logits -m "$model" --tokens-file bad.json -o o.npy
 expect 3 'No such file or directory' \
   logits -m "$model" --tokens 1 -o missing/o.npy
-expect 2 'is no regular file' logits -m "$model" --tokens 1 -o /dev/null
+expect 2 'is not a regular file' logits -m "$model" --tokens 1 -o /dev/null
 
 echo "== ids that do not exist"
 for id in -1 512 2147483647 -2147483648; do
@@ -496,6 +496,7 @@ diff -r "$model" copy | grep -qv 'Only in copy: again.gguf' &&
   fail "convert changed its input"
 expect 2 'is also read' logits -m out.gguf --tokens 1 -o out.gguf
 expect 2 'is also read' logits -m out.gguf --tokens-file ids.json -o ids.json
+expect 2 'is also read' logits -m copy --tokens 1 -o copy/config.json
 ln -s nowhere linked && mv linked copy/tokenizer.json
 expect 3 'copy/tokenizer.json: cannot open' info -m copy
 
