@@ -164,7 +164,7 @@ bool TableFile::ReadAt(int fd, uint64_t offset, std::span<uint8_t> out) const {
   const ssize_t got =
       ::pread(fd, memory.get(), bytes, static_cast<off_t>(begin));
   if (got < 0 || static_cast<uint64_t>(got) < needed) return false;
-  std::memcpy(out.data(), memory.get() + lead, out.size());
+  std::copy_n(memory.get() + lead, out.size(), out.data());
   return true;
 }
 
