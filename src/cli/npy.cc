@@ -11,6 +11,7 @@
 #include <limits>
 #include <utility>
 
+#include "ecphory/partial_files.h"
 #include "file_text.h"
 #include "output.h"
 
@@ -175,6 +176,7 @@ NpyWriter::~NpyWriter() {
   if (fd_ < 0) return;
   close(fd_);
   unlink(temporary_.c_str());
+  ForgetPartialFile(temporary_);
 }
 
 Result<std::unique_ptr<NpyWriter>> NpyWriter::Create(
@@ -188,13 +190,16 @@ Result<std::unique_ptr<NpyWriter>> NpyWriter::Create(
         "to write a .npy file to",
         path.c_str());
   }
-  writer->temporary_ = path + ".XXXXXX";
-  writer->fd_ = mkstemp(writer->temporary_.data());
-  if (writer->fd_ < 0) return ErrnoError(errno, "%s", path.c_str());
-  // mkstemp gives 0600; the result is an ordinary file.
-  const mode_t mask = umask(0);
-  umask(mask);
-  fchmod(writer->fd_, 0666 & ~mask);
+  const std::string stem = path + ".partial-" + std::to_string(getpid()) + "-";
+  for (int n = 0; writer->fd_ < 0; ++n) {
+    writer->temporary_ = stem + std::to_string(n);
+    writer->fd_ = MakePartialFile(writer->temporary_, [](const char* name) {
+      return open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    });
+    if (writer->fd_ < 0 && errno != EEXIST) {
+      return ErrnoError(errno, "%s", path.c_str());
+    }
+  }
   return writer;
 }
 
@@ -271,7 +276,9 @@ Status NpyWriter::Commit() {
   const std::string header = Header();
   ECPHORY_RETURN_IF_ERROR(Write(header.data(), header.size(), 0));
   if (fsync(fd_) != 0) return ErrnoError(errno, "%s", path_.c_str());
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (FinishPartialFile(temporary_, [this](const char* name) {
+        return rename(name, path_.c_str());
+      }) != 0) {
     return ErrnoError(errno, "%s", path_.c_str());
   }
   close(std::exchange(fd_, -1));

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "ecphory/partial_files.h"
 #include "io/errno_status.h"
 #include "io/file_internal.h"
-#include "io/partial_file.h"
 
 namespace ecphory {
 

@@ -5,11 +5,12 @@
 #include <atomic>
 #include <cerrno>
 
+#include "ecphory/partial_files.h"
 #include "io/errno_status.h"
 #include "io/file.h"
 #include "io/file_internal.h"
+#include "io/file_writes.h"
 #include "io/output_path.h"
-#include "io/partial_file.h"
 #include "io/unique_fd.h"
 
 namespace ecphory {
@@ -18,17 +19,6 @@ namespace {
 
 // Many small appends become few large system calls.
 constexpr size_t kBufferBytes = size_t{1} << 20;
-
-Status WriteFully(int fd, const std::string& path,
-                  std::span<const uint8_t> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return FileError(errno, path, "write");
-    bytes = bytes.subspan(static_cast<size_t>(wrote));
-  }
-  return Status::Ok();
-}
 
 // A name in the same directory that no other writer of this process uses.
 std::string TemporaryName(const std::string& path) {
@@ -84,7 +74,7 @@ Status AtomicFileWriter::Write(std::span<const uint8_t> bytes) {
   if (buffer_.size() + bytes.size() > kBufferBytes) {
     ECPHORY_RETURN_IF_ERROR(Flush());
   }
-  if (bytes.size() >= kBufferBytes) return WriteFully(fd_, path_, bytes);
+  if (bytes.size() >= kBufferBytes) return AppendAll(fd_, path_, bytes);
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
   return Status::Ok();
 }
@@ -101,7 +91,7 @@ Status AtomicFileWriter::WriteZeros(uint64_t count) {
 }
 
 Status AtomicFileWriter::Flush() {
-  ECPHORY_RETURN_IF_ERROR(WriteFully(fd_, path_, buffer_));
+  ECPHORY_RETURN_IF_ERROR(AppendAll(fd_, path_, buffer_));
   buffer_.clear();
   return Status::Ok();
 }

@@ -9,8 +9,8 @@
 #include "io/errno_status.h"
 #include "io/file.h"
 #include "io/file_internal.h"
+#include "io/file_writes.h"
 #include "tables/digest.h"
-#include "tables/file_writes.h"
 
 namespace ecphory::tables {
 

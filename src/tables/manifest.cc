@@ -7,8 +7,8 @@
 #include "base/ceil_div.h"
 #include "base/quote.h"
 #include "io/file.h"
+#include "io/file_writes.h"
 #include "tables/digest.h"
-#include "tables/file_writes.h"
 
 namespace ecphory::tables {
 

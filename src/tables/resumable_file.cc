@@ -13,9 +13,9 @@
 #include "io/errno_status.h"
 #include "io/file.h"
 #include "io/file_internal.h"
+#include "io/file_writes.h"
 #include "io/path.h"
 #include "tables/digest.h"
-#include "tables/file_writes.h"
 
 namespace ecphory::tables {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "io/file_writes.h"
 #include "tables/digest.h"
-#include "tables/file_writes.h"
 #include "tables/resumable_file.h"
 
 namespace ecphory::tables {

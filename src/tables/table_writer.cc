@@ -6,9 +6,9 @@
 #include <mutex>
 #include <utility>
 
+#include "io/file_writes.h"
 #include "tables/digest.h"
 #include "tables/direct_reader.h"
-#include "tables/file_writes.h"
 #include "tables/resumable_file.h"
 
 namespace ecphory::tables {

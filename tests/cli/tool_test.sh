@@ -555,6 +555,23 @@ wait $running
 code=$?
 [ "$code" -eq 130 ] || fail "SIGINT at a FIFO gives exit code $code: $(cat err)"
 
+# As of synth: neither one signal nor two leave a part.
+seq -s, 0 1999 >long.ids
+for signals in 1 2; do
+  "$tool" logits -m "$model" --backend ref --tokens-file long.ids \
+    -o stopped.npy >out 2>err &
+  running=$!
+  for _ in $(seq 200); do
+    compgen -G 'stopped.npy.*' >/dev/null && break
+    sleep 0.02
+  done
+  kill -INT $running
+  [ $signals -eq 2 ] && kill -INT $running
+  wait $running
+  [ $? -eq 130 ] || fail "logits, $signals signals: $(cat err)"
+  compgen -G 'stopped.npy*' && fail "$signals signals left a part of logits"
+done
+
 # The reference operators are slow enough to be met in the middle.
 mkfifo text
 "$tool" run -m "$model" -p x -n 1000000 --ctx 1024 --backend ref >text 2>err &

@@ -8,7 +8,7 @@
 
 #include "ecphory/status.h"
 
-namespace ecphory::tables {
+namespace ecphory {
 
 inline std::span<const uint8_t> AsBytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -21,4 +21,4 @@ Status WriteAllAt(int fd, const std::string& path, uint64_t offset,
 Status AppendAll(int fd, const std::string& path,
                  std::span<const uint8_t> bytes);
 
-}  // namespace ecphory::tables
+}  // namespace ecphory

@@ -1,4 +1,4 @@
-#include "tables/file_writes.h"
+#include "io/file_writes.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 
 #include "io/errno_status.h"
 
-namespace ecphory::tables {
+namespace ecphory {
 
 Status WriteAllAt(int fd, const std::string& path, uint64_t offset,
                   std::span<const uint8_t> bytes) {
@@ -32,4 +32,4 @@ Status AppendAll(int fd, const std::string& path,
   return {};
 }
 
-}  // namespace ecphory::tables
+}  // namespace ecphory

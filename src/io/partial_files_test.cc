@@ -1,4 +1,4 @@
-#include "io/partial_file.h"
+#include "ecphory/partial_files.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -15,7 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include "ecphory/partial_files.h"
 #include "io/atomic_directory.h"
 #include "io/file.h"
 #include "io/test_directory.h"
@@ -41,7 +40,7 @@ void WriteEmpty(const std::string& path) {
   if (!writer.ok() || !(*writer)->Commit().ok()) _exit(1);
 }
 
-TEST(PartialFileDeathTest, WhatIsNotFinishedIsRemovedAtOnce) {
+TEST(PartialFilesDeathTest, WhatIsNotFinishedIsRemovedAtOnce) {
   TestDirectory dir;
   InItsOwnProcess([&] {
     auto one = AtomicFileWriter::Create(dir / "one");
@@ -55,7 +54,7 @@ TEST(PartialFileDeathTest, WhatIsNotFinishedIsRemovedAtOnce) {
 }
 
 // With finished and unfinished files in them, more than one getdents64 returns.
-TEST(PartialFileDeathTest, DirectoriesAreRemovedWithWhatIsInThem) {
+TEST(PartialFilesDeathTest, DirectoriesAreRemovedWithWhatIsInThem) {
   TestDirectory dir;
   InItsOwnProcess([&] {
     auto kept = AtomicDirectory::Create(dir / "kept");
@@ -73,7 +72,7 @@ TEST(PartialFileDeathTest, DirectoriesAreRemovedWithWhatIsInThem) {
   EXPECT_TRUE(ReadWholeFile(dir / "kept/file", 1).ok());
 }
 
-TEST(PartialFileDeathTest, NothingIsMadeOrFinishedAfterwards) {
+TEST(PartialFilesDeathTest, NothingIsMadeOrFinishedAfterwards) {
   TestDirectory dir;
   InItsOwnProcess([&] {
     auto file = AtomicFileWriter::Create(dir / "file");
@@ -95,7 +94,7 @@ TEST(PartialFileDeathTest, NothingIsMadeOrFinishedAfterwards) {
 
 // Signals at any moment of threads that make, finish and give up files and
 // directories of files.
-TEST(PartialFileDeathTest, ASignalAtAnyMomentLeavesNoPart) {
+TEST(PartialFilesDeathTest, ASignalAtAnyMomentLeavesNoPart) {
   const auto work = [](const std::string& stem) {
     for (int i = 0;; ++i) {
       const std::string name = stem + std::to_string(i);

@@ -1,4 +1,4 @@
-#include "io/partial_file.h"
+#include "ecphory/partial_files.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,8 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-
-#include "ecphory/partial_files.h"
 
 namespace ecphory {
 
