@@ -40,7 +40,8 @@ struct FaultQueuePlan {
   uint32_t short_bytes = 0;
   // The file loses its tail: reads end there, past it they bring 0.
   uint64_t truncated_at = UINT64_MAX;
-  // Completions come in random order.
+  // Completions come in random order: a Reap that waits does so for all reads
+  // in flight, so that the order follows from the seed alone.
   bool reorder = false;
   // A completion is held back with this probability for as long as Reap can do
   // without it.
@@ -99,7 +100,8 @@ class FaultQueue : public ReadQueue {
     }
     size_t count = 0;
     while (true) {
-      ECPHORY_RETURN_IF_ERROR(Collect(0));
+      ECPHORY_RETURN_IF_ERROR(
+          Collect(plan_.reorder && min > 0 ? InFlight() : 0));
       count += Release(done.subspan(count), min - std::min(min, count));
       if (count >= min) return count;
       ECPHORY_RETURN_IF_ERROR(Collect(1));
@@ -111,6 +113,7 @@ class FaultQueue : public ReadQueue {
   uint64_t faults() const { return Locked(faults_); }
 
  private:
+  static constexpr size_t kAtOnce = 64;
   struct Read {
     QueuedRead asked;
     uint64_t most = 0;  // bytes that it brings
@@ -163,9 +166,15 @@ class FaultQueue : public ReadQueue {
     return true;
   }
 
+  // Of the inner queue's, at most as many as one Collect takes.
+  size_t InFlight() const {
+    const std::lock_guard lock(mutex_);
+    return std::min(reads_.size() - free_.size() - free_out_.size(), kAtOnce);
+  }
+
   // Takes what the inner queue has; waits for `min` unless all is here.
   Status Collect(size_t min) {
-    CompletedRead some[64];
+    CompletedRead some[kAtOnce];
     ECPHORY_ASSIGN_OR_RETURN(const size_t count, inner_->Reap(some, min));
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < count; ++i) {
