@@ -175,25 +175,27 @@ HWY_INLINE void MeasureGroup(Iq2xxsShape, const float* x, size_t n,
                              DigitErrors& errors, uint8_t* out) {
   using Layout = DigitLayout<Iq2xxsShape>;
   float* const units = reinterpret_cast<float*>(out + Layout::kScales);
-  for (size_t part = 0; part < kLanes; ++part) {
-    units[part] = part < n / 32 ? errors.UnitOf<32>(x + 32 * part) : 0;
+  for (size_t part = 0; part < n / 32; ++part) {
+    units[part] = errors.UnitOf<32>(x + 32 * part);
   }
+  if (n < Iq2xxsShape::kGroup) std::copy_n(units, 8, units + 8);
 }
 
 HWY_INLINE void MeasureGroup(Q2KDigitShape, const float* x, size_t n,
                              DigitErrors& errors, uint8_t* out) {
   using Layout = DigitLayout<Q2KDigitShape>;
   float* const units = reinterpret_cast<float*>(out + Layout::kScales);
-  for (size_t b = 0; b < 2; ++b) {
-    const float unit = b < n / kSuperBlock
-                           ? errors.UnitOf<kSuperBlock>(x + kSuperBlock * b)
-                           : 0;
-    std::fill_n(units + 8 * b, 8, unit);
+  for (size_t b = 0; b < n / kSuperBlock; ++b) {
+    std::fill_n(units + 8 * b, 8,
+                errors.UnitOf<kSuperBlock>(x + kSuperBlock * b));
   }
+  if (n < Q2KDigitShape::kGroup) std::copy_n(units, 8, units + 8);
 }
 
 // Writes a group that was measured; its units are then those of the lowest
-// digits there are.
+// digits there are. A block that has none to go with is in both halves of the
+// lanes: kernels have the last blocks of two rows there, or take the first
+// half.
 HWY_INLINE void SplitGroup(Iq2xxsShape, const float* x, size_t n, bool lowest,
                            uint8_t* out) {
   using Layout = DigitLayout<Iq2xxsShape>;
@@ -204,7 +206,6 @@ HWY_INLINE void SplitGroup(Iq2xxsShape, const float* x, size_t n, bool lowest,
       4,  36, 68, 100, 5,  37, 69, 101, 6,  38, 70, 102, 7,  39, 71, 103,
       8,  40, 72, 104, 9,  41, 73, 105, 10, 42, 74, 106, 11, 43, 75, 107,
       12, 44, 76, 108, 13, 45, 77, 109, 14, 46, 78, 110, 15, 47, 79, 111};
-  if (n < Iq2xxsShape::kGroup) std::memset(out, 0, Layout::kOffsets);
   float* const units = reinterpret_cast<float*>(out + Layout::kScales);
   if (!lowest) hn::Store(hn::Mul(Load(units), hn::Set(kF, 0x1p8f)), kF, units);
   const __m512i from = _mm512_load_si512(kFrom);
@@ -221,6 +222,10 @@ HWY_INLINE void SplitGroup(Iq2xxsShape, const float* x, size_t n, bool lowest,
     }
     StoreColumns(low, out + 4 * part);
     StoreColumns(high, out + 4 * part + 64 * kLanes);
+    if (n < Iq2xxsShape::kGroup) {
+      StoreColumns(low, out + 4 * (part + 8));
+      StoreColumns(high, out + 4 * (part + 8) + 64 * kLanes);
+    }
   }
 #pragma GCC unroll 4
   for (size_t k = 0; k < kDigits; ++k) {
@@ -246,10 +251,6 @@ HWY_INLINE void SplitGroup(Q2KDigitShape, const float* x, size_t n, bool lowest,
       3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63};
   float* const units = reinterpret_cast<float*>(out + Layout::kScales);
   float* const sums = reinterpret_cast<float*>(out + Layout::kSums);
-  if (n < Q2KDigitShape::kGroup) {
-    std::memset(out, 0, Layout::kOffsets);
-    hn::Store(hn::Zero(kF), kF, sums + kLanes);
-  }
   if (!lowest) hn::Store(hn::Mul(Load(units), hn::Set(kF, 0x1p8f)), kF, units);
   const __m512i from = _mm512_load_si512(kFrom);
   for (size_t b = 0; b < n / kSuperBlock; ++b) {
@@ -274,6 +275,11 @@ HWY_INLINE void SplitGroup(Q2KDigitShape, const float* x, size_t n, bool lowest,
       _mm_store_si128(at(1), _mm512_extracti32x4_epi32(planes, 1));
       _mm_store_si128(at(2), _mm512_extracti32x4_epi32(planes, 2));
       _mm_store_si128(at(3), _mm512_extracti32x4_epi32(planes, 3));
+    }
+  }
+  if (n < Q2KDigitShape::kGroup) {
+    for (uint8_t* to = out; to < out + Layout::kOffsets; to += 64) {
+      std::memcpy(to + 32, to, 32);
     }
   }
 }
@@ -309,19 +315,19 @@ HWY_INLINE hn::Vec<D> FirstLanes(D d, V v) {
 }
 
 // Integers of D's lanes.
-template <class D>
-using DigitSums = hn::Vec<hn::RebindToSigned<D>>[kInt8Rows][kDigits];
+template <class D, size_t kRows>
+using DigitSums = hn::Vec<hn::RebindToSigned<D>>[kRows][kDigits];
 
 // Four rows' vector kVector of codes, and those that come after it, times the
 // digits from kFirst on.
-template <size_t kFirst, size_t kVector = 0, class D, class Codes>
-HWY_INLINE void AddDigits(D d, const Codes (&rows)[kInt8Rows], const uint8_t* x,
-                          DigitSums<D>& sums) {
+template <size_t kFirst, size_t kVector = 0, class D, class Codes, size_t kRows>
+HWY_INLINE void AddDigits(D d, const Codes (&rows)[kRows], const uint8_t* x,
+                          DigitSums<D, kRows>& sums) {
   if constexpr (kVector < Codes::Shape::kVectors) {
     const hn::Repartition<uint8_t, D> d8;
-    hn::Vec<decltype(d8)> codes[kInt8Rows];
+    hn::Vec<decltype(d8)> codes[kRows];
 #pragma GCC unroll 4
-    for (size_t r = 0; r < kInt8Rows; ++r) {
+    for (size_t r = 0; r < kRows; ++r) {
       codes[r] = FirstLanes(d8, rows[r].template Vector<kVector>());
       KeepInRegister(codes[r]);
     }
@@ -330,7 +336,7 @@ HWY_INLINE void AddDigits(D d, const Codes (&rows)[kInt8Rows], const uint8_t* x,
       auto digits = hn::Load(d8, x + 64 * (kDigits * kVector + k));
       KeepInRegister(digits);
 #pragma GCC unroll 4
-      for (size_t r = 0; r < kInt8Rows; ++r) {
+      for (size_t r = 0; r < kRows; ++r) {
         sums[r][k] = AddQuads(sums[r][k], codes[r], digits);
       }
     }
@@ -349,16 +355,17 @@ HWY_INLINE hn::Vec<D> JoinDigits(D d, const V32 (&sums)[kDigits]) {
                     hn::ConvertTo(d, low));
 }
 
-// One group of four rows, which have begun it: two blocks, or in the first half
-// of all lanes, D's, the last one of a row. `acc` of the other lanes stays.
-template <size_t kFirst, class D, class Codes>
-HWY_INLINE void AddGroup(D d, const Codes (&rows)[kInt8Rows], const uint8_t* x,
-                         VF (&acc)[kInt8Rows]) {
+// Adds to `acc` the products of one group of some rows, which have begun it:
+// two blocks, or in the first half of all lanes, D's, the last one of a row.
+// `acc` of the other lanes stays.
+template <size_t kFirst, class D, class Codes, size_t kRows>
+HWY_INLINE void AddProducts(D d, const Codes (&rows)[kRows], const uint8_t* x,
+                            VF (&acc)[kRows]) {
   using Shape = typename Codes::Shape;
   using Layout = DigitLayout<Shape>;
   const hn::RebindToSigned<D> d32;
   constexpr bool kWhole = hn::MaxLanes(D()) == kLanes;
-  DigitSums<D> products;
+  DigitSums<D, kRows> products;
 #pragma GCC unroll 4
   for (size_t k = kFirst; k < kDigits; ++k) {
     auto first = hn::Zero(d32);
@@ -367,14 +374,13 @@ HWY_INLINE void AddGroup(D d, const Codes (&rows)[kInt8Rows], const uint8_t* x,
           d32, reinterpret_cast<const int32_t*>(x + Layout::kOffsets + 64 * k));
     }
 #pragma GCC unroll 4
-    for (size_t r = 0; r < kInt8Rows; ++r) products[r][k] = first;
+    for (size_t r = 0; r < kRows; ++r) products[r][k] = first;
   }
   AddDigits<kFirst>(d, rows, x, products);
   const auto scale =
       hn::Load(d, reinterpret_cast<const float*>(x + Layout::kScales));
-  const float* const sums = reinterpret_cast<const float*>(x + Layout::kSums);
 #pragma GCC unroll 4
-  for (size_t r = 0; r < kInt8Rows; ++r) {
+  for (size_t r = 0; r < kRows; ++r) {
     const auto factor = hn::Mul(FirstLanes(d, rows[r].Scales()), scale);
     const auto sum = hn::MulAdd(JoinDigits<kFirst>(d, products[r]), factor,
                                 FirstLanes(d, acc[r]));
@@ -383,56 +389,41 @@ HWY_INLINE void AddGroup(D d, const Codes (&rows)[kInt8Rows], const uint8_t* x,
     } else {
       acc[r] = hn::Combine(kF, hn::UpperHalf(d, acc[r]), sum);
     }
-    if constexpr (MinVectors<Shape>() != 0) {
-      acc[r] =
-          hn::NegMulAdd(rows[r].template Mins<0>(), hn::Load(kF, sums), acc[r]);
-      if constexpr (kWhole) {
-        acc[r] = hn::NegMulAdd(rows[r].template Mins<1>(),
-                               hn::Load(kF, sums + kLanes), acc[r]);
-      }
-    }
   }
 }
 
-// Adds to the sums of four rows [kInt8Rows, kLanes] their products with the
-// values [c, end) of x, whose groups from c on are at `x`. A function of its
-// own with and without lowest digits: inlined, GCC moves what they have in
-// common above the choice between them, and runs out of registers.
-template <bool kLowest, class Codes>
-HWY_NOINLINE void AddGroups(Codes (&rows)[kInt8Rows], const uint8_t* x,
-                            size_t c, size_t end, float* sums) {
+// acc minus the mins of block kBlock of `row` times the sums of x's parts in
+// block kOfX.
+template <size_t kBlock, size_t kOfX, class Codes>
+HWY_INLINE void SubtractMins(const Codes& row, const uint8_t* x, VF& acc) {
+  if constexpr (MinVectors<typename Codes::Shape>() != 0) {
+    const uint8_t* const sums =
+        x + DigitLayout<typename Codes::Shape>::kSums + 64 * kOfX;
+    acc =
+        hn::NegMulAdd(row.template Mins<kBlock>(),
+                      hn::Load(kF, reinterpret_cast<const float*>(sums)), acc);
+  }
+}
+
+// Whole groups of some rows from value c on; `x` moves with c.
+template <size_t kFirst, class Codes, size_t kRows>
+HWY_INLINE void AddWholeGroups(Codes (&rows)[kRows], const uint8_t*& x,
+                               size_t& c, size_t end, VF (&acc)[kRows]) {
   using Shape = typename Codes::Shape;
-  constexpr size_t kFirst = kLowest ? 0 : 1;
-  VF acc[kInt8Rows];
+  for (; c + Shape::kGroup <= end; c += Shape::kGroup) {
 #pragma GCC unroll 4
-  for (size_t r = 0; r < kInt8Rows; ++r) acc[r] = Load(sums + r * kLanes);
-  const auto begin = [&]() HWY_ATTR {
-#pragma GCC unroll 4
-    for (size_t r = 0; r < kInt8Rows; ++r) {
-      rows[r].Begin(c, HWY_MIN(Shape::kGroup, end - c));
+    for (size_t r = 0; r < kRows; ++r) {
+      rows[r].Begin(c, Shape::kGroup);
       AskAhead(rows[r].group, Codes::kAskedBytes);
     }
-  };
-  for (; c + Shape::kGroup <= end; c += Shape::kGroup) {
-    begin();
-    AddGroup<kFirst>(kF, rows, x, acc);
+    AddProducts<kFirst>(kF, rows, x, acc);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kRows; ++r) {
+      SubtractMins<0, 0>(rows[r], x, acc[r]);
+      SubtractMins<1, 1>(rows[r], x, acc[r]);
+    }
     x += DigitLayout<Shape>::kBytes;
   }
-  if (c < end) {
-    begin();
-    AddGroup<kFirst>(hn::Half<DF>(), rows, x, acc);
-  }
-#pragma GCC unroll 4
-  for (size_t r = 0; r < kInt8Rows; ++r) Store(acc[r], sums + r * kLanes);
-}
-
-template <class Codes>
-HWY_INLINE void AddRange(Codes (&rows)[kInt8Rows], const DigitRow& x, size_t c,
-                         size_t end, float* sums) {
-  using Layout = DigitLayout<typename Codes::Shape>;
-  const uint8_t* const groups = x.groups + c / Codes::kGroup * Layout::kBytes;
-  x.lowest ? AddGroups<true>(rows, groups, c, end, sums)
-           : AddGroups<false>(rows, groups, c, end, sums);
 }
 
 // y[row] of four rows, from their lanes' sums.
@@ -443,27 +434,65 @@ HWY_INLINE void StoreRows(const float* sums, const Int8Group& group, float* y) {
   group.StoreSums(rows, y);
 }
 
-template <class Codes>
-void DigitRows(const Matrix& weight, const Int8Group& group, const DigitRow& x,
-               float* y) {
-  Codes rows[kInt8Rows] = {
-      Codes(weight, group.row(0)), Codes(weight, group.row(1)),
-      Codes(weight, group.row(2)), Codes(weight, group.row(3))};
-  alignas(64) float sums[kInt8Rows * kLanes] = {};
-  AddRange(rows, x, 0, weight.cols, sums);
+// The last blocks of two rows, which have no other to go with, as one group:
+// of x both halves of the lanes have the same.
+template <size_t kFirst, class Codes>
+HWY_INLINE void AddLastBlocks(const Codes (&rows)[2], const uint8_t* x,
+                              size_t c, VF (&acc)[2]) {
+  const hn::Half<DF> half;
+  Codes both[1] = {rows[0]};
+  both[0].BeginBlocks(rows[0].Block(c), rows[1].Block(c));
+  VF sums[1] = {hn::Combine(kF, hn::LowerHalf(half, acc[1]),
+                            hn::LowerHalf(half, acc[0]))};
+  AddProducts<kFirst>(kF, both, x, sums);
+  acc[0] = hn::Combine(kF, hn::UpperHalf(half, acc[0]),
+                       hn::LowerHalf(half, sums[0]));
+  acc[1] = hn::Combine(kF, hn::UpperHalf(half, acc[1]),
+                       hn::UpperHalf(half, sums[0]));
+  SubtractMins<0, 0>(both[0], x, acc[0]);
+  SubtractMins<1, 0>(both[0], x, acc[1]);
+}
+
+// Four rows, two at a time: what two need stays in registers, and the decoding
+// of the next two overlaps with their products.
+template <size_t kFirst, class Codes>
+HWY_INLINE void DigitRows(const Matrix& weight, const Int8Group& group,
+                          const uint8_t* x, float* y) {
+  alignas(64) float sums[kInt8Rows * kLanes];
+  for (size_t r = 0; r < kInt8Rows; r += 2) {
+    Codes rows[2] = {Codes(weight, group.row(r)),
+                     Codes(weight, group.row(r + 1))};
+    VF acc[2] = {hn::Zero(kF), hn::Zero(kF)};
+    size_t c = 0;
+    const uint8_t* groups = x;
+    AddWholeGroups<kFirst>(rows, groups, c, weight.cols, acc);
+    if (c < weight.cols) AddLastBlocks<kFirst>(rows, groups, c, acc);
+    Store(acc[0], sums + r * kLanes);
+    Store(acc[1], sums + (r + 1) * kLanes);
+  }
   StoreRows(sums, group, y);
 }
 
-// One token, four rows a quarter of all apart (matvec-inl.h).
+// One token, four rows a quarter of all apart (matvec-inl.h). A function of its
+// own with and without lowest digits: inlined, GCC moves what they have in
+// common above the choice between them, and runs out of registers.
+template <bool kLowest, class Codes>
+HWY_NOINLINE void DigitMatvecRows(const Matrix& weight, const uint8_t* x,
+                                  float* y, size_t begin, size_t end) {
+  constexpr size_t kFirst = kLowest ? 0 : 1;
+  const size_t quarter = (end - begin) / kInt8Rows;
+  for (size_t row = begin; row < begin + quarter; ++row) {
+    DigitRows<kFirst, Codes>(weight, Int8Group::Apart(row, quarter), x, y);
+  }
+  const size_t rest = begin + kInt8Rows * quarter;
+  if (rest < end) DigitRows<kFirst, Codes>(weight, Int8Group(rest, end), x, y);
+}
+
 template <class Codes>
 void DigitMatvec(const Matrix& weight, const DigitRow& x, float* y,
                  size_t begin, size_t end) {
-  const size_t quarter = (end - begin) / kInt8Rows;
-  for (size_t row = begin; row < begin + quarter; ++row) {
-    DigitRows<Codes>(weight, Int8Group::Apart(row, quarter), x, y);
-  }
-  const size_t rest = begin + kInt8Rows * quarter;
-  if (rest < end) DigitRows<Codes>(weight, Int8Group(rest, end), x, y);
+  x.lowest ? DigitMatvecRows<true, Codes>(weight, x.groups, y, begin, end)
+           : DigitMatvecRows<false, Codes>(weight, x.groups, y, begin, end);
 }
 
 // Several tokens, from unpacked rows: a part of the second-level cache (320 of
@@ -545,6 +574,40 @@ struct DigitPanel {
     Row rows[kInt8Rows];
   };
 };
+
+// Adds to the sums of four rows [kInt8Rows, kLanes] their products with the
+// values [c, end) of x, whose groups from c on are at `x`. A function of its
+// own with and without lowest digits, as DigitMatvecRows().
+template <bool kLowest, class Row>
+HWY_NOINLINE void AddGroups(Row (&rows)[kInt8Rows], const uint8_t* x, size_t c,
+                            size_t end, float* sums) {
+  constexpr size_t kFirst = kLowest ? 0 : 1;
+  VF acc[kInt8Rows];
+#pragma GCC unroll 4
+  for (size_t r = 0; r < kInt8Rows; ++r) acc[r] = Load(sums + r * kLanes);
+  AddWholeGroups<kFirst>(rows, x, c, end, acc);
+  if (c < end) {
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kInt8Rows; ++r) rows[r].Begin(c, end - c);
+    AddProducts<kFirst>(hn::Half<DF>(), rows, x, acc);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kInt8Rows; ++r) {
+      SubtractMins<0, 0>(rows[r], x, acc[r]);
+    }
+  }
+#pragma GCC unroll 4
+  for (size_t r = 0; r < kInt8Rows; ++r) Store(acc[r], sums + r * kLanes);
+}
+
+template <class Row>
+HWY_INLINE void AddRange(Row (&rows)[kInt8Rows], const DigitRow& x, size_t c,
+                         size_t end, float* sums) {
+  using Layout = DigitLayout<typename Row::Shape>;
+  const uint8_t* const groups =
+      x.groups + c / Row::Shape::kGroup * Layout::kBytes;
+  x.lowest ? AddGroups<true>(rows, groups, c, end, sums)
+           : AddGroups<false>(rows, groups, c, end, sums);
+}
 
 // Some tokens times up to kDigitTileRows unpacked rows, of which the first is
 // the weight's row `row`.

@@ -57,12 +57,20 @@ struct Q2KDigitCodes : Q2KDigitShape {
       : blocks(RowBytes(weight, row)) {}
   // In a row's last block, if it has none to go with, the block is both.
   HWY_INLINE void Begin(size_t c, size_t n) {
-    group = blocks + c / kSuperBlock * sizeof(Q2KBlock);
-    second = n == kGroup ? group + sizeof(Q2KBlock) : group;
+    const uint8_t* const block = Block(c);
+    BeginBlocks(block, n == kGroup ? block + sizeof(Q2KBlock) : block);
+  }
+  // The two blocks of a group, or blocks of two rows.
+  HWY_INLINE void BeginBlocks(const uint8_t* one, const uint8_t* other) {
+    group = one;
+    second = other;
     codes[0] = BothBlocks(offsetof(Q2KBlock, codes));
     codes[1] = BothBlocks(offsetof(Q2KBlock, codes) + 32);
     parts = _mm256_inserti128_si256(_mm256_castsi128_si256(Parts(group)),
                                     Parts(second), 1);
+  }
+  HWY_INLINE const uint8_t* Block(size_t c) const {
+    return blocks + c / kSuperBlock * sizeof(Q2KBlock);
   }
   HWY_INLINE VF Scales() const {
     return BothF16(group + offsetof(Q2KBlock, d),

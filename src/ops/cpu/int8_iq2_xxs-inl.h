@@ -19,36 +19,44 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3_DL
 
-// A byte has half of a grid entry: the digits of value 0, 1, 2 and 3 (or 4 to
-// 7) in bits 4, 2, 0 and 6. So each of them but the last lies in the low 6 bits
-// of a look-up, apart from the bit of its sign, which is bit 0, 1, 2 and 3 (or
-// that after a shift by 4): one instruction puts both into an index, and no
-// digit or sign is moved to a byte of its own.
-inline constexpr int kIq2xxsDigitBits[4] = {4, 2, 0, 6};
+// An index of 6 bits has two values, each two bits of digit and one of sign, so
+// that one instruction that puts an index together serves two values: of four
+// values of an entry, which are a byte of digits,
+// - the first two have their digits in bits 0 to 3, their signs in 4 and 5;
+// - the others, after a shift by 2, digits in 2 to 5, signs in 0 and 1.
+// Signs lie accordingly, those of the last four values after a shift by 2 too.
+inline constexpr int kIq2xxsIndexDigits[4] = {0, 2, 2, 4};
+inline constexpr int kIq2xxsIndexSigns[4] = {4, 5, 0, 1};
 
 struct Iq2xxsTables {
-  constexpr Iq2xxsTables() : halves(), signs(), values() {
+  constexpr Iq2xxsTables() : halves(), signs(), values(), scales() {
     for (size_t e = 0; e < 256; ++e) {
-      for (size_t i = 0; i < 8; ++i) {
-        halves[i / 4][e] |= static_cast<uint8_t>(
-            (kIq2xxsCodes[e] >> (2 * i) & 3) << kIq2xxsDigitBits[i % 4]);
+      halves[0][e] = static_cast<uint8_t>(kIq2xxsCodes[e] & 255);
+      halves[1][e] = static_cast<uint8_t>(kIq2xxsCodes[e] >> 8);
+    }
+    for (uint32_t i = 0; i < 128; ++i) {
+      for (size_t v = 0; v < 8; ++v) {
+        const int to = kIq2xxsIndexSigns[v % 4] + (v < 4 ? 0 : 2);
+        signs[i] |= static_cast<uint8_t>((Iq2xxsSigns(i) >> v & 1) << to);
       }
     }
-    for (uint32_t i = 0; i < 128; ++i) signs[i] = Iq2xxsSigns(i);
     for (size_t j = 0; j < 4; ++j) {
-      // The last one's digit comes shifted right by 2.
-      const int digit = j == 3 ? 4 : kIq2xxsDigitBits[j];
       for (size_t i = 0; i < 64; ++i) {
-        const int size = kIq2xxsMagnitudes[(i >> digit & 3) % 3];
-        values[j][i] =
-            static_cast<uint8_t>(64 + ((i >> j & 1) != 0 ? -size : size));
+        const int size =
+            kIq2xxsMagnitudes[(i >> kIq2xxsIndexDigits[j] & 3) % 3];
+        const bool negative = (i >> kIq2xxsIndexSigns[j] & 1) != 0;
+        values[j][i] = static_cast<uint8_t>(64 + (negative ? -size : size));
       }
+    }
+    for (size_t i = 0; i < 16; ++i) {
+      scales[i] = (0.5f + static_cast<float>(i)) * 0.25f;
     }
   }
   alignas(64) uint8_t halves[2][256];  // by entry
   alignas(64) uint8_t signs[128];      // by sign index
   // The code by an index of 6 bits, for value j or 4 + j.
   alignas(64) uint8_t values[4][64];
+  alignas(64) float scales[16];  // by 4-bit scale
 };
 inline constexpr Iq2xxsTables kIq2xxsTables;
 
@@ -80,28 +88,33 @@ struct Iq2xxsPair {
     const __m512i entries = _mm512_permutex2var_epi32(a.raw, even, b.raw);
     const __m512i signs_scale = _mm512_permutex2var_epi32(
         a.raw, _mm512_or_si512(even, _mm512_set1_epi32(1)), b.raw);
-    halves[0] = LookUp(tables->halves[0], entries);
-    halves[1] = LookUp(tables->halves[1], entries);
-    const __m512i indices = _mm512_multishift_epi64_epi8(
+    const __m512i sign_indices = _mm512_multishift_epi64_epi8(
         _mm512_set1_epi64(0x352e2720150e0700), signs_scale);
-    signs = _mm512_permutex2var_epi8(_mm512_load_si512(tables->signs), indices,
-                                     _mm512_load_si512(tables->signs + 64));
-    const VF fours{_mm512_cvtepi32_ps(_mm512_srli_epi32(signs_scale, 28))};
-    const VF quarter = hn::Mul(BothF16(first, second), hn::Set(kF, 0.25f));
-    scales = hn::Mul(hn::Add(fours, hn::Set(kF, 0.5f)), quarter);
+    const __m512i signs =
+        _mm512_permutex2var_epi8(_mm512_load_si512(tables->signs), sign_indices,
+                                 _mm512_load_si512(tables->signs + 64));
+    TakeHalf<0>(LookUp(tables->halves[0], entries), signs);
+    TakeHalf<1>(LookUp(tables->halves[1], entries),
+                _mm512_srli_epi16(signs, 2));
+    const VF fours{_mm512_permutexvar_ps(_mm512_srli_epi32(signs_scale, 28),
+                                         _mm512_load_ps(tables->scales))};
+    scales = hn::Mul(fours, BothF16(first, second));
+  }
+  template <size_t kHalf>
+  HWY_INLINE void TakeHalf(__m512i digits, __m512i signs) {
+    // Digits where the mask says so, elsewhere signs.
+    const auto index = [&](char mask, __m512i from) HWY_ATTR {
+      return _mm512_ternarylogic_epi64(from, _mm512_set1_epi8(mask), signs,
+                                       0xe2);
+    };
+    indices[2 * kHalf + 1] = index(0x3c, _mm512_srli_epi16(digits, 2));
+    indices[2 * kHalf] = index(0x0f, digits);
   }
   template <size_t kValue>
   HWY_INLINE VU8 Codes() const {
-    constexpr size_t j = kValue % 4;
-    constexpr char kDigit = j == 1 ? 0x0c : j == 2 ? 0x03 : 0x30;
-    __m512i digits = halves[kValue / 4], bits = signs;
-    if constexpr (j == 3) digits = _mm512_srli_epi16(digits, 2);
-    if constexpr (kValue >= 4) bits = _mm512_srli_epi16(bits, 4);
-    // Digits where the mask says so, elsewhere signs.
-    const __m512i index =
-        _mm512_ternarylogic_epi64(_mm512_set1_epi8(kDigit), digits, bits, 0xca);
     return VU8{_mm512_permutexvar_epi8(
-        index, _mm512_load_si512(kIq2xxsTables.values[j]))};
+        indices[kValue / 2],
+        _mm512_load_si512(kIq2xxsTables.values[kValue % 4]))};
   }
 
   static HWY_INLINE VU8 Parts(const uint8_t* block) {
@@ -116,9 +129,8 @@ struct Iq2xxsPair {
                                 half(table + 128));
   }
 
-  __m512i halves[2];
-  __m512i signs;
-  VF scales;  // of the parts
+  __m512i indices[4];  // of two values each
+  VF scales;           // of the parts
 };
 
 struct Iq2xxsCodes : Iq2xxsShape {
@@ -128,8 +140,15 @@ struct Iq2xxsCodes : Iq2xxsShape {
       : blocks(RowBytes(weight, row)) {}
   // In a row's last block, if it has none to go with, the block is both.
   HWY_INLINE void Begin(size_t c, size_t n) {
-    group = blocks + c / kSuperBlock * sizeof(Iq2xxsBlock);
-    pair.Open(group, n == kGroup ? group + sizeof(Iq2xxsBlock) : group);
+    group = Block(c);
+    BeginBlocks(group, n == kGroup ? group + sizeof(Iq2xxsBlock) : group);
+  }
+  // The two blocks of a group, or blocks of two rows.
+  HWY_INLINE void BeginBlocks(const uint8_t* first, const uint8_t* second) {
+    pair.Open(first, second);
+  }
+  HWY_INLINE const uint8_t* Block(size_t c) const {
+    return blocks + c / kSuperBlock * sizeof(Iq2xxsBlock);
   }
   HWY_INLINE VF Scales() const { return pair.scales; }
   template <size_t kVector>
