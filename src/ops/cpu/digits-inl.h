@@ -72,12 +72,6 @@ struct DigitLayout {
   }
 };
 
-// A row of x in memory.
-struct DigitRow {
-  const uint8_t* groups = nullptr;
-  bool lowest = false;  // whether there are lowest digits other than zeros
-};
-
 // The powers of two of a row, and the errors of its values without their lowest
 // digits. These have a root of the mean square of 2^-22 / sqrt(12) of the power
 // of two below the group's largest value. For weights whose sizes do not go
@@ -637,13 +631,15 @@ void DigitTile(uint8_t* panel, size_t panel_row, size_t cols, const DigitRow* x,
   }
 }
 
+// The formats share it.
+struct DigitPanelScratch;
+
 template <class Codes>
 void DigitMatmul(const Matrix& weight, const DigitRow* x, float* const* y,
                  size_t tokens, size_t begin, size_t end) {
-  struct PanelBytes;
   const size_t cols = weight.cols;
   uint8_t* const panel =
-      ThreadScratch<PanelBytes, uint8_t>(DigitPanel<Codes>::Bytes(cols));
+      ThreadScratch<DigitPanelScratch, uint8_t>(DigitPanel<Codes>::Bytes(cols));
   const size_t step = DigitPanel<Codes>::Rows(cols);
   for (size_t first = begin; first < end; first += step) {
     const size_t last = std::min(end, first + step);
@@ -662,34 +658,23 @@ void DigitMatmul(const Matrix& weight, const DigitRow* x, float* const* y,
   }
 }
 
-// y[t][row] = weight[row] . x[t] for rows [begin, end), of up to
-// kMaxDigitTokens that have digits. Returns which have none, a bit each.
+// DigitMatmulRows() of a format.
 template <class Codes>
-HWY_INLINE uint64_t DigitRowRange(const Matrix& weight, const TokenRows& tokens,
-                                  size_t begin, size_t end) {
-  using Shape = typename Codes::Shape;
-  struct Digits;
-  const size_t bytes = DigitLayout<Shape>::RowBytes(weight.cols);
-  uint8_t* const digits = ThreadScratch<Digits, uint8_t>(tokens.tokens * bytes);
+HWY_INLINE void DigitRowRange(const Matrix& weight, const TokenRows& tokens,
+                              size_t begin, size_t end) {
   DigitRow x[kMaxDigitTokens];
   float* y[kMaxDigitTokens];
   size_t count = 0;
-  uint64_t left = 0;
   for (size_t t = 0; t < tokens.tokens; ++t) {
-    x[count] =
-        SplitRow<Shape>(tokens.x[t], weight.cols, digits + count * bytes);
-    if (x[count].groups == nullptr) {
-      left |= uint64_t{1} << t;
-    } else {
-      y[count++] = tokens.y[t];
-    }
+    if (tokens.digits[t].groups == nullptr) continue;
+    x[count] = tokens.digits[t];
+    y[count++] = tokens.y[t];
   }
   if (count == 1) {
     DigitMatvec<Codes>(weight, x[0], y[0], begin, end);
   } else if (count > 1) {
     DigitMatmul<Codes>(weight, x, y, count, begin, end);
   }
-  return left;
 }
 
 }  // namespace HWY_NAMESPACE

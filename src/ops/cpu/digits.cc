@@ -7,7 +7,9 @@
 // Order matters: foreach_target comes before everything per target.
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "hwy/highway.h"
+#include "ops/cpu/parallel.h"
 #if HWY_TARGET == HWY_AVX3_DL
 #include "ops/cpu/digits-inl.h"
 #endif
@@ -19,7 +21,7 @@ namespace {
 
 #if HWY_TARGET == HWY_AVX3_DL
 
-size_t BytesOf(WeightFormat format, size_t cols) {
+size_t RowBytesOf(WeightFormat format, size_t cols) {
   switch (format) {
     case WeightFormat::kIQ2_XXS:
       return DigitLayout<Iq2xxsShape>::RowBytes(cols);
@@ -28,30 +30,33 @@ size_t BytesOf(WeightFormat format, size_t cols) {
   }
 }
 
-bool Takes(WeightFormat format) { return BytesOf(format, 1) != 0; }
+DigitRow Split(WeightFormat format, const float* x, size_t cols, uint8_t* out) {
+  if (format == WeightFormat::kIQ2_XXS) {
+    return SplitRow<Iq2xxsShape>(x, cols, out);
+  }
+  return SplitRow<Q2KDigitShape>(x, cols, out);
+}
 
-uint64_t Rows(const Matrix& weight, const TokenRows& tokens, size_t begin,
-              size_t end) {
+void Rows(const Matrix& weight, const TokenRows& tokens, size_t begin,
+          size_t end) {
   if (weight.format == WeightFormat::kIQ2_XXS) {
     return DigitRowRange<Iq2xxsCodes>(weight, tokens, begin, end);
   }
   return DigitRowRange<Q2KDigitCodes>(weight, tokens, begin, end);
 }
 
-size_t Scratch(WeightFormat format, size_t cols, size_t tokens) {
-  const size_t block = std::min(tokens, kMaxDigitTokens);
-  const size_t digits = BytesOf(format, cols) * block;
-  if (digits == 0 || block < 2) return digits;
-  return digits + (format == WeightFormat::kIQ2_XXS
-                       ? DigitPanel<Iq2xxsCodes>::Bytes(cols)
-                       : DigitPanel<Q2KDigitCodes>::Bytes(cols));
+size_t PanelBytes(WeightFormat format, size_t cols) {
+  return format == WeightFormat::kIQ2_XXS
+             ? DigitPanel<Iq2xxsCodes>::Bytes(cols)
+             : DigitPanel<Q2KDigitCodes>::Bytes(cols);
 }
 
 #else
 
-bool Takes(WeightFormat) { return false; }
-uint64_t Rows(const Matrix&, const TokenRows&, size_t, size_t) { return ~0ull; }
-size_t Scratch(WeightFormat, size_t, size_t) { return 0; }
+size_t RowBytesOf(WeightFormat, size_t) { return 0; }
+DigitRow Split(WeightFormat, const float*, size_t, uint8_t*) { return {}; }
+void Rows(const Matrix&, const TokenRows&, size_t, size_t) {}
+size_t PanelBytes(WeightFormat, size_t) { return 0; }
 
 #endif
 
@@ -64,22 +69,49 @@ HWY_AFTER_NAMESPACE();
 namespace ecphory {
 
 namespace {
-HWY_EXPORT(Takes);
+HWY_EXPORT(RowBytesOf);
+HWY_EXPORT(Split);
 HWY_EXPORT(Rows);
-HWY_EXPORT(Scratch);
+HWY_EXPORT(PanelBytes);
 }  // namespace
 
-bool TakesDigits(WeightFormat format) {
-  return HWY_DYNAMIC_DISPATCH(Takes)(format);
+bool TakesDigits(WeightFormat format) { return DigitRowBytes(format, 1) != 0; }
+
+size_t DigitRowBytes(WeightFormat format, size_t cols) {
+  return HWY_DYNAMIC_DISPATCH(RowBytesOf)(format, cols);
 }
 
-uint64_t DigitMatmulRows(const Matrix& weight, const TokenRows& tokens,
-                         size_t begin, size_t end) {
-  return HWY_DYNAMIC_DISPATCH(Rows)(weight, tokens, begin, end);
+DigitRow SplitToDigits(WeightFormat format, const float* x, size_t cols,
+                       uint8_t* out) {
+  return HWY_DYNAMIC_DISPATCH(Split)(format, x, cols, out);
 }
 
-size_t DigitScratchBytes(WeightFormat format, size_t cols, size_t tokens) {
-  return HWY_DYNAMIC_DISPATCH(Scratch)(format, cols, tokens);
+void SplitRowsToDigits(WeightFormat format, const float* x, size_t x_stride,
+                       size_t cols, size_t count, uint8_t* out, DigitRow* rows,
+                       ThreadPool& pool) {
+  const size_t bytes = DigitRowBytes(format, cols);
+  // Splitting a value takes about as long as 8 multiply-adds.
+  pool.ParallelFor(
+      count, GrainFor(8 * cols), [&](size_t begin, size_t end, size_t) {
+        for (size_t r = begin; r < end; ++r) {
+          rows[r] =
+              SplitToDigits(format, x + r * x_stride, cols, out + r * bytes);
+        }
+      });
+}
+
+size_t DigitTokensAtOnce(size_t tokens) {
+  const size_t parts = CeilDiv(tokens, kMaxDigitTokens);
+  return CeilDiv(tokens, std::max<size_t>(1, parts));
+}
+
+void DigitMatmulRows(const Matrix& weight, const TokenRows& tokens,
+                     size_t begin, size_t end) {
+  HWY_DYNAMIC_DISPATCH(Rows)(weight, tokens, begin, end);
+}
+
+size_t DigitPanelBytes(WeightFormat format, size_t cols, size_t tokens) {
+  return tokens < 2 ? 0 : HWY_DYNAMIC_DISPATCH(PanelBytes)(format, cols);
 }
 
 }  // namespace ecphory

@@ -7,6 +7,7 @@
 
 #include "base/ceil_div.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/digits.h"
 #include "ops/cpu/expert_math.h"
 #include "ops/cpu/gemm_amx.h"
 #include "ops/cpu/gemm_bf16.h"
@@ -32,7 +33,8 @@ constexpr size_t kTileFloats = 32 << 10;
 constexpr size_t kPackedRows = 32;
 static_assert(kPackedRows == kAmxBlock);
 
-// Slots whose inputs are packed for AMX at a time, unless one expert has more.
+// Slots that are taken at a time where their inputs or hidden vectors are
+// packed for AMX or split into digits, unless one expert has more.
 constexpr size_t kBatchSlots = 512;
 
 size_t BlockTokens(size_t topk, size_t inner) {
@@ -73,6 +75,19 @@ bool ExpertsTakeAmx(const ExpertsArgs& args) {
          TakesAmx(first.w2, args.input, args.tokens) && OfOneFormat(args);
 }
 
+// What is split into digits, once for all experts: x and the hidden vectors, of
+// weights that all experts have in one format. (Where their formats differ,
+// products are fp32.)
+struct ExpertsDigits {
+  ExpertsDigits(const ExpertsArgs& args, const ExpertsInt8& int8) {
+    const Expert& first = args.experts[0];
+    const bool one = OfOneFormat(args);
+    x = one && !int8.x && TakesDigits(first.w1.format);
+    hidden = one && !int8.hidden && TakesDigits(first.w2.format);
+  }
+  bool x, hidden;
+};
+
 // One block of tokens. Slots are numbered token by token; their data lie in
 // expert order.
 class ExpertBlock {
@@ -105,6 +120,8 @@ class ExpertBlock {
   void PackInputs(ThreadPool& pool);
   void RoundInputs(ThreadPool& pool);
   void RoundHidden(ThreadPool& pool);
+  void SplitInputs(ThreadPool& pool);
+  void SplitHidden(const Batch& batch, ThreadPool& pool);
   void HiddenRows(const Visit& visit);
   void OutputRows(const Visit& visit);
   void ClearRows(size_t begin, size_t end);
@@ -124,6 +141,7 @@ class ExpertBlock {
   size_t slots_;
   size_t inner_;
   ExpertsInt8 int8_;
+  ExpertsDigits digits_;
   bool amx_;
   bool bf16_;
   size_t* group_begin_;  // [n_experts + 1] into the arrays in expert order
@@ -136,6 +154,9 @@ class ExpertBlock {
   // Rounded to int8, where int8_ says so.
   uint8_t** x8_;
   uint8_t** hidden8_;
+  // As digits, where digits_ says so.
+  DigitRow* x_digits_;
+  DigitRow* hidden_digits_;
   // Packed for AMX, of a batch of experts that begins at batch_first_.
   AmxInputs amx_x_, amx_hidden_;
   size_t batch_first_ = 0;
@@ -150,6 +171,7 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
       slots_(tokens * args.topk),
       inner_(args.experts[0].w1.rows),
       int8_(args),
+      digits_(args, int8_),
       amx_(ExpertsTakeAmx(args)),
       bf16_(!amx_ && ExpertsTakeBf16(args, slots_)) {
   struct Groups;
@@ -162,6 +184,9 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
   hidden16_ = ThreadScratch<Rows, uint16_t*>(slots_);
   x8_ = ThreadScratch<Rows, uint8_t*>(2 * slots_);
   hidden8_ = x8_ + slots_;
+  x_digits_ = ThreadScratch<Rows, DigitRow>(
+      digits_.x || digits_.hidden ? 2 * slots_ : 0);
+  hidden_digits_ = x_digits_ + slots_;
   largest_ = ThreadScratch<Rows, uint32_t>(amx_ ? tokens_ : 0);
 }
 
@@ -237,6 +262,31 @@ void ExpertBlock::RoundHidden(ThreadPool& pool) {
   RoundRowsToInt8(args_.experts[0].w2.format, hidden_[0], inner_, inner_,
                   slots_, rounded, pool);
   for (size_t i = 0; i < slots_; ++i) hidden8_[i] = rounded + i * bytes;
+}
+
+// Each token's input once, for all of its slots.
+void ExpertBlock::SplitInputs(ThreadPool& pool) {
+  struct SplitInputs;
+  const WeightFormat format = args_.experts[0].w1.format;
+  uint8_t* const digits = ThreadScratch<SplitInputs, uint8_t>(
+      tokens_ * DigitRowBytes(format, args_.dim));
+  DigitRow* const rows = ThreadScratch<SplitInputs, DigitRow>(tokens_);
+  SplitRowsToDigits(format, args_.x + first_token_ * args_.dim, args_.dim,
+                    args_.dim, tokens_, digits, rows, pool);
+  for (size_t i = 0; i < slots_; ++i) {
+    x_digits_[i] = rows[token_of(i) - first_token_];
+  }
+}
+
+void ExpertBlock::SplitHidden(const Batch& batch, ThreadPool& pool) {
+  struct SplitHidden;
+  const WeightFormat format = args_.experts[0].w2.format;
+  uint8_t* const digits = ThreadScratch<SplitHidden, uint8_t>(
+      batch.slots * DigitRowBytes(format, inner_));
+  if (batch.slots == 0) return;
+  SplitRowsToDigits(format, hidden_[batch.first_slot], inner_, inner_,
+                    batch.slots, digits, hidden_digits_ + batch.first_slot,
+                    pool);
 }
 
 // The largest magnitude of each token.
@@ -369,7 +419,8 @@ void ExpertBlock::HiddenRows(const Visit& v) {
     MatmulRows(rows,
                {bf16_ ? nullptr : x_ + v.first_slot, y, v.slots,
                 bf16_ ? x16_ + v.first_slot : nullptr,
-                int8_.x ? x8_ + v.first_slot : nullptr},
+                int8_.x ? x8_ + v.first_slot : nullptr,
+                digits_.x ? x_digits_ + v.first_slot : nullptr},
                0, v.rows);
   };
   multiply(v.expert.w1, gate);
@@ -401,7 +452,8 @@ void ExpertBlock::OutputRows(const Visit& v) {
     MatmulRows(rows,
                {bf16_ ? nullptr : hidden_ + v.first_slot, out, v.slots,
                 bf16_ ? hidden16_ + v.first_slot : nullptr,
-                int8_.hidden ? hidden8_ + v.first_slot : nullptr},
+                int8_.hidden ? hidden8_ + v.first_slot : nullptr,
+                digits_.hidden ? hidden_digits_ + v.first_slot : nullptr},
                0, v.rows);
   }
   for (size_t i = 0; i < v.slots; ++i) {
@@ -431,17 +483,19 @@ void ExpertBlock::RunBatch(const Batch& batch, ThreadPool& pool) {
     VisitExperts(batch, begin, end, [&](const Visit& v) { HiddenRows(v); });
   });
   if (int8_.hidden) RoundHidden(pool);
+  if (digits_.hidden) SplitHidden(batch, pool);
   run_rows(args_.dim, inner_ * batch.slots, [&](size_t begin, size_t end) {
     if (batch.begin == 0 && !args_.accumulate) ClearRows(begin, end);
     VisitExperts(batch, begin, end, [&](const Visit& v) { OutputRows(v); });
   });
 }
 
-// With AMX as many experts as bound what is packed, else all of them.
+// As many experts as bound what is packed or split, if anything is; else all of
+// them.
 ExpertBlock::Batch ExpertBlock::BatchFrom(size_t expert) const {
   Batch batch{expert, expert, group_begin_[expert], 0};
   while (batch.end < args_.n_experts &&
-         (!amx_ || batch.slots == 0 ||
+         (!(amx_ || digits_.hidden) || batch.slots == 0 ||
           batch.slots + slots_of(batch.end) <= kBatchSlots)) {
     batch.slots += slots_of(batch.end++);
   }
@@ -453,6 +507,7 @@ void ExpertBlock::Run(ThreadPool& pool) {
   ListRows();
   if (bf16_) PackInputs(pool);
   if (int8_.x) RoundInputs(pool);
+  if (digits_.x) SplitInputs(pool);
   if (amx_) MeasureInputs(pool);
   for (size_t expert = 0; expert < args_.n_experts;) {
     const Batch batch = BatchFrom(expert);
@@ -497,13 +552,15 @@ uint64_t TileFloats(size_t slots, size_t rows, size_t threads) {
 
 }  // namespace
 
-// In the caller the slots' hidden values, inputs as bf16 or int8, and pointers;
-// in each thread tiles of ups and outputs, and with bf16 and AMX of gates. With
-// AMX inputs and hidden values are those of a batch of experts.
+// In the caller the slots' hidden values, inputs as bf16, int8 or digits, and
+// pointers; in each thread tiles of ups and outputs, and with bf16 and AMX of
+// gates. With AMX inputs and hidden values are those of a batch of experts, and
+// so are digits of hidden values.
 uint64_t ExpertsScratchBytes(const ScratchShape& shape) {
   constexpr uint64_t kPointers = 7 * sizeof(void*);
   uint64_t most_slots = 0, hidden = 0, hidden16 = 0, packed = 0, rounded = 0;
   uint64_t rounded_hidden = 0, up = 0, gate = 0, out = 0, amx_packed = 0;
+  uint64_t split = 0, split_hidden = 0, digit_rows = 0;
   const auto raise = [](uint64_t& most, uint64_t value) {
     most = std::max(most, value);
   };
@@ -512,10 +569,10 @@ uint64_t ExpertsScratchBytes(const ScratchShape& shape) {
     const uint64_t slots = tokens * e.topk;
     const bool amx = TakesAmx(e, shape);
     const bool bf16 = !amx && TakesBf16(e, shape, tokens);
+    const uint64_t batch = std::min<uint64_t>(
+        slots, std::max(kBatchSlots, LikelySlots(e, tokens)));
     raise(most_slots, slots);
     if (amx) {
-      const uint64_t batch = std::min<uint64_t>(
-          slots, std::max(kBatchSlots, LikelySlots(e, tokens)));
       const uint64_t values = batch * AmxParts(shape.input);
       raise(amx_packed, values * (shape.dim + e.inner));
       raise(hidden, kMaxFewTokens * e.topk * e.inner);  // of few tokens
@@ -529,6 +586,20 @@ uint64_t ExpertsScratchBytes(const ScratchShape& shape) {
         raise(rounded_hidden, slots * Int8RowBytes(e.inner));
       }
     }
+    const auto splits = [&](WeightFormat format) {
+      const bool int8 = shape.input == MatmulInput::kInt8 && TakesInt8(format);
+      return !int8 && TakesDigits(format);
+    };
+    if (splits(e.up)) {
+      raise(split,
+            tokens * (DigitRowBytes(e.up, shape.dim) + sizeof(DigitRow)));
+    }
+    if (splits(e.down)) {
+      raise(split_hidden, batch * DigitRowBytes(e.down, e.inner));
+    }
+    if (splits(e.up) || splits(e.down)) {
+      raise(digit_rows, 2 * slots * sizeof(DigitRow));
+    }
     const size_t likely = LikelySlots(e, tokens);
     raise(up, TileFloats(likely, e.inner, shape.threads));
     if (bf16 || amx) raise(gate, TileFloats(likely, e.inner, shape.threads));
@@ -536,7 +607,8 @@ uint64_t ExpertsScratchBytes(const ScratchShape& shape) {
   }
   return most_slots * kPointers + hidden * sizeof(float) +
          (hidden16 + packed + amx_packed) * sizeof(uint16_t) + rounded +
-         rounded_hidden + (up + gate + out) * sizeof(float) * shape.threads;
+         rounded_hidden + split + split_hidden + digit_rows +
+         (up + gate + out) * sizeof(float) * shape.threads;
 }
 
 }  // namespace ecphory

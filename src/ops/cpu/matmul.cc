@@ -2,7 +2,6 @@
 #include "ops/matmul.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 
 #include "base/ceil_div.h"
@@ -97,27 +96,64 @@ void FloatMatmulRows(const Matrix& weight, const TokenRows& tokens,
   }
 }
 
+// Those that have no digits are multiplied in fp32.
+void MatmulRowsByDigits(const Matrix& weight, const TokenRows& tokens,
+                        size_t begin, size_t end) {
+  const size_t step = DigitTokensAtOnce(tokens.tokens);
+  for (size_t t = 0; t < tokens.tokens; t += step) {
+    DigitMatmulRows(weight,
+                    {.y = tokens.y + t,
+                     .tokens = std::min(step, tokens.tokens - t),
+                     .digits = tokens.digits + t},
+                    begin, end);
+  }
+  for (size_t t = 0; t < tokens.tokens; ++t) {
+    if (tokens.digits[t].groups != nullptr) continue;
+    FloatMatmulRows(weight, {.x = tokens.x + t, .y = tokens.y + t, .tokens = 1},
+                    begin, end);
+  }
+}
+
+// By rows only, as products with int8 inputs.
+void DigitMatmul(const MatmulArgs& args, size_t x_stride, ThreadPool& pool) {
+  struct Digits;
+  const Matrix& weight = args.weight;
+  const size_t y_stride = args.y_stride != 0 ? args.y_stride : weight.rows;
+  const size_t step = DigitTokensAtOnce(args.tokens);
+  uint8_t* const digits = ThreadScratch<Digits, uint8_t>(
+      step * DigitRowBytes(weight.format, weight.cols));
+  const float* x[kMaxDigitTokens];
+  float* y[kMaxDigitTokens];
+  DigitRow rows[kMaxDigitTokens];
+  for (size_t first = 0; first < args.tokens; first += step) {
+    const size_t count = std::min(step, args.tokens - first);
+    for (size_t t = 0; t < count; ++t) {
+      x[t] = args.x + (first + t) * x_stride;
+      y[t] = args.y + (first + t) * y_stride;
+    }
+    SplitRowsToDigits(weight.format, x[0], x_stride, weight.cols, count, digits,
+                      rows, pool);
+    const size_t group_work = kMatmulRowBlock * weight.cols * count;
+    pool.ParallelFor(
+        CeilDiv(weight.rows, kMatmulRowBlock), GrainFor(group_work),
+        [&](size_t begin, size_t end, size_t) {
+          const DenormalsAreZero denormals(args.input);
+          MatmulRows(weight, {.x = x, .y = y, .tokens = count, .digits = rows},
+                     begin * kMatmulRowBlock,
+                     std::min(weight.rows, end * kMatmulRowBlock));
+        });
+  }
+}
+
 }  // namespace
 
 void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                 size_t end) {
   if (tokens.x8 != nullptr) return Int8MatmulRows(weight, tokens, begin, end);
-  if (tokens.x16 != nullptr || !TakesDigits(weight.format)) {
-    return FloatMatmulRows(weight, tokens, begin, end);
+  if (tokens.digits != nullptr) {
+    return MatmulRowsByDigits(weight, tokens, begin, end);
   }
-  const size_t blocks = CeilDiv(tokens.tokens, kMaxDigitTokens);
-  const size_t block = CeilDiv(tokens.tokens, std::max<size_t>(1, blocks));
-  for (size_t t = 0; t < tokens.tokens; t += block) {
-    const TokenRows some{.x = tokens.x + t,
-                         .y = tokens.y + t,
-                         .tokens = std::min(block, tokens.tokens - t)};
-    uint64_t left = DigitMatmulRows(weight, some, begin, end);
-    for (; left != 0; left &= left - 1) {
-      const int i = std::countr_zero(left);
-      FloatMatmulRows(weight, {.x = some.x + i, .y = some.y + i, .tokens = 1},
-                      begin, end);
-    }
-  }
+  FloatMatmulRows(weight, tokens, begin, end);
 }
 
 // By rows, so that each weight is read and unpacked by one thread only. When
@@ -130,6 +166,9 @@ void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
     return CpuAmxMatmul(args, pool);
   const size_t rows = args.weight.rows;
   const size_t x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols;
+  if (TakesDigits(args.weight.format)) {
+    return DigitMatmul(args, x_stride, pool);
+  }
   const uint16_t* const packed = PackInputs(args, x_stride, pool);
   const size_t groups = CeilDiv(rows, kMatmulRowBlock);
   if (groups < 4 * pool.threads() && args.tokens > groups) {
@@ -154,7 +193,8 @@ bool NeedNoScratch(const Calls<MatmulArgs>& calls) {
   return std::none_of(calls.begin(), calls.end(), [](const MatmulArgs& args) {
     const bool int8 =
         args.input == MatmulInput::kInt8 && TakesInt8(args.weight.format);
-    return int8 || args.tokens > kMaxFewTokens ||
+    return int8 || TakesDigits(args.weight.format) ||
+           args.tokens > kMaxFewTokens ||
            TakesBf16(args.weight, args.input, args.tokens);
   });
 }
@@ -198,24 +238,30 @@ bool TakesBf16(const ScratchProduct& p) {
 
 // A panel in each thread, and for each format that wants them in its own order
 // the inputs of a block of tokens, or with FP8 those of one token times scales;
-// digits, beside which inputs without them come one by one; inputs packed as
-// bf16 in the caller. With AMX a panel and sums in each thread, inputs in the
-// caller, and what few tokens take.
+// rows unpacked for products with digits, beside which inputs without them come
+// one by one; inputs packed as bf16 or split into digits in the caller (those
+// of experts: ExpertsScratchBytes()). With AMX a panel and sums in each thread,
+// inputs in the caller, and what few tokens take.
 uint64_t MatmulScratchBytes(const ScratchShape& shape) {
+  uint64_t panel = 0, packed = 0, amx = 0, amx_packed = 0;
+  uint64_t digits = 0, digit_panel = 0;
+  std::map<WeightFormat, uint64_t> inputs;
   std::vector<ScratchProduct> products = shape.products;
+  for (const ScratchProduct& p : products) {
+    if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
+    digits = std::max<uint64_t>(
+        digits, DigitTokensAtOnce(p.tokens) * DigitRowBytes(p.format, p.cols));
+  }
   for (const ScratchExperts& experts : shape.experts) {
     for (const ScratchProduct& p : ProductsOf(experts, shape)) {
       products.push_back(p);
     }
   }
-  uint64_t panel = 0, packed = 0, amx = 0, amx_packed = 0;
-  std::map<WeightFormat, uint64_t> inputs, digits;
   for (ScratchProduct& p : products) {
     if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
     if (TakesDigits(p.format)) {
-      uint64_t& bytes = digits[p.format];
-      bytes = std::max<uint64_t>(bytes,
-                                 DigitScratchBytes(p.format, p.cols, p.tokens));
+      digit_panel = std::max<uint64_t>(
+          digit_panel, DigitPanelBytes(p.format, p.cols, p.tokens));
       p.tokens = 1;
     }
     if (TakesAmx({.format = p.format, .rows = p.rows, .cols = p.cols}, p.input,
@@ -238,11 +284,10 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
     uint64_t& values = inputs[p.format];
     values = std::max<uint64_t>(values, copied * p.cols);
   }
-  uint64_t thread = sizeof(float) * panel;
+  uint64_t thread = sizeof(float) * panel + digit_panel;
   for (const auto& [format, values] : inputs) thread += sizeof(float) * values;
-  for (const auto& [format, bytes] : digits) thread += bytes;
   return (thread + amx) * shape.threads +
-         sizeof(uint16_t) * (packed + amx_packed);
+         sizeof(uint16_t) * (packed + amx_packed) + digits;
 }
 
 }  // namespace ecphory

@@ -20,6 +20,8 @@
 
 namespace ecphory {
 
+struct DigitRow;  // digits.h
+
 // Pointers to the input and output of each token: rows of a matrix, or rows
 // picked from one.
 struct TokenRows {
@@ -30,6 +32,9 @@ struct TokenRows {
   const uint16_t* const* x16 = nullptr;  // [tokens]
   // The inputs rounded to int8 (int8_rows.h), likewise.
   uint8_t* const* x8 = nullptr;  // [tokens]
+  // The inputs as digits (digits.h), of formats with TakesDigits(); where one
+  // has none x is read.
+  const DigitRow* digits = nullptr;  // [tokens]
 };
 
 // A range of rows starts at a multiple of this for full speed.
