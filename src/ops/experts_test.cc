@@ -429,24 +429,27 @@ TEST_P(ExpertsTest, ATokensBitsDependOnNothingElse) {
 }
 
 TEST_P(ExpertsTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
-  constexpr size_t kDim = 160;
   Random random(33);
   for (const WeightFormat format :
-       {WeightFormat::kQ8_0, WeightFormat::kFp4Row32}) {
+       {WeightFormat::kQ8_0, WeightFormat::kFp4Row32, WeightFormat::kIQ2_XXS,
+        WeightFormat::kQ2_K}) {
+    const size_t dim = RowOf(format, 160), inner = RowOf(format, 96);
     // CUDA adds up in another order where more than 8 tokens share experts.
-    ExpertsCase c(format, kDim, 96, is_cuda() ? 8 : 513, 4, 2, random);
+    ExpertsCase c(format, dim, inner, is_cuda() ? 8 : 513, 4, 2, random);
+    // A token of values that are too small for digits (ops/cpu/digits-inl.h).
+    for (size_t i = 0; i < dim; ++i) c.x[5 * dim + i] *= 0x1p-100f;
     ExpertsArgs args = c.args;
     args.tokens = 1;
     for (size_t t = 0; t < c.tokens; ++t) {
-      args.x = c.x.data() + t * kDim;
+      args.x = c.x.data() + t * dim;
       args.ids = c.ids.data() + t * c.topk;
       args.weights = c.weights.data() + t * c.topk;
-      args.y = c.y.data() + t * kDim;
+      args.y = c.y.data() + t * dim;
       ops().experts(args, Pool(1));
     }
     for (const size_t tokens : {2, 5, 6, 7, 8, 63, 128, 129, 513}) {
       if (tokens > c.tokens) continue;
-      GuardedArray<float> y(tokens * kDim);
+      GuardedArray<float> y(tokens * dim);
       args = c.args;
       args.tokens = tokens;
       args.y = y.data();
