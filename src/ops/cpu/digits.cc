@@ -7,7 +7,6 @@
 // Order matters: foreach_target comes before everything per target.
 #include <algorithm>
 
-#include "base/ceil_div.h"
 #include "hwy/highway.h"
 #include "ops/cpu/parallel.h"
 #if HWY_TARGET == HWY_AVX3_DL
@@ -98,11 +97,6 @@ void SplitRowsToDigits(WeightFormat format, const float* x, size_t x_stride,
               SplitToDigits(format, x + r * x_stride, cols, out + r * bytes);
         }
       });
-}
-
-size_t DigitTokensAtOnce(size_t tokens) {
-  const size_t parts = CeilDiv(tokens, kMaxDigitTokens);
-  return CeilDiv(tokens, std::max<size_t>(1, parts));
 }
 
 void DigitMatmulRows(const Matrix& weight, const TokenRows& tokens,

@@ -38,9 +38,6 @@ void SplitRowsToDigits(WeightFormat format, const float* x, size_t x_stride,
 // products of 3 tokens; of 5,120 values they have 1.5 MB of digits.
 inline constexpr size_t kMaxDigitTokens = 64;
 
-// `tokens` in equal parts of no more than that.
-size_t DigitTokensAtOnce(size_t tokens);
-
 // y[t][row] = weight[row] . x[t] for rows [begin, end) and up to
 // kMaxDigitTokens, those of tokens.digits that have digits. The bits of a
 // result do not depend on the range or on the other tokens. Thread-safe.

@@ -96,10 +96,19 @@ void FloatMatmulRows(const Matrix& weight, const TokenRows& tokens,
   }
 }
 
+// Tokens whose digits are held at once, 6 MB at 5,120 values. The weights are
+// read again for the next ones.
+constexpr size_t kSplitTokens = 256;
+
+// `n` tokens in parts of equal length, of up to `most`.
+size_t TokensAtOnce(size_t n, size_t most) {
+  return CeilDiv(n, std::max<size_t>(1, CeilDiv(n, most)));
+}
+
 // Those that have no digits are multiplied in fp32.
 void MatmulRowsByDigits(const Matrix& weight, const TokenRows& tokens,
                         size_t begin, size_t end) {
-  const size_t step = DigitTokensAtOnce(tokens.tokens);
+  const size_t step = TokensAtOnce(tokens.tokens, kMaxDigitTokens);
   for (size_t t = 0; t < tokens.tokens; t += step) {
     DigitMatmulRows(weight,
                     {.y = tokens.y + t,
@@ -119,12 +128,12 @@ void DigitMatmul(const MatmulArgs& args, size_t x_stride, ThreadPool& pool) {
   struct Digits;
   const Matrix& weight = args.weight;
   const size_t y_stride = args.y_stride != 0 ? args.y_stride : weight.rows;
-  const size_t step = DigitTokensAtOnce(args.tokens);
+  const size_t step = TokensAtOnce(args.tokens, kSplitTokens);
   uint8_t* const digits = ThreadScratch<Digits, uint8_t>(
       step * DigitRowBytes(weight.format, weight.cols));
-  const float* x[kMaxDigitTokens];
-  float* y[kMaxDigitTokens];
-  DigitRow rows[kMaxDigitTokens];
+  const float* x[kSplitTokens];
+  float* y[kSplitTokens];
+  DigitRow rows[kSplitTokens];
   for (size_t first = 0; first < args.tokens; first += step) {
     const size_t count = std::min(step, args.tokens - first);
     for (size_t t = 0; t < count; ++t) {
@@ -249,8 +258,8 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
   std::vector<ScratchProduct> products = shape.products;
   for (const ScratchProduct& p : products) {
     if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
-    digits = std::max<uint64_t>(
-        digits, DigitTokensAtOnce(p.tokens) * DigitRowBytes(p.format, p.cols));
+    digits = std::max<uint64_t>(digits, TokensAtOnce(p.tokens, kSplitTokens) *
+                                            DigitRowBytes(p.format, p.cols));
   }
   for (const ScratchExperts& experts : shape.experts) {
     for (const ScratchProduct& p : ProductsOf(experts, shape)) {
