@@ -183,7 +183,7 @@ HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
       scales[r] = hn::Mul(rows[r].Scales(), Load(Codes::XScales(x, c)));
       if constexpr (Codes::kMins) {
         acc[r] =
-            hn::Sub(acc[r], hn::Mul(rows[r].Mins(), Load(Codes::XSums(x, c))));
+            hn::NegMulAdd(rows[r].Mins(), Load(Codes::XSums(x, c)), acc[r]);
       }
     }
     constexpr size_t kSteps = Codes::kGroup / Codes::kSpan;

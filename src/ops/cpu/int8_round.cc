@@ -151,12 +151,14 @@ constexpr Order OrderOf(WeightFormat format) {
       order.next_stride = 16;
       order.piece_stride = kBytes;
       break;
-    case WeightFormat::kQ4_K:  // low nibbles of 64 bytes, then high ones
+    case WeightFormat::kQ4_K:  // first halves of even blocks, second ones, and
+                               // the same of odd blocks
       if (!kWide) break;
-      order.span = 128;
+      order.span = 256;
       order.blocks = 2;
-      order.block_stride = 64;
-      order.next_stride = 32;
+      order.block_stride = 128;
+      order.next_stride = 16;
+      order.piece_stride = 64;
       break;
     case WeightFormat::kQ2_K:  // of 64 bytes the lowest pairs of bits, the next
       if (!kWide) break;

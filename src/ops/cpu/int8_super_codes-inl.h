@@ -11,20 +11,12 @@
 #include <cstddef>
 
 #include "ops/cpu/int8_codes-inl.h"
+#include "ops/cpu/q4_k_scales-inl.h"
 #include "tensor/super_blocks.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
-
-// Bytes to floats.
-template <class D>
-HWY_INLINE hn::Vec<D> BytesToF32(D d, const void* bytes) {
-  const hn::Rebind<uint8_t, D> d8;
-  const hn::RebindToSigned<D> d32;
-  return hn::ConvertTo(
-      d, hn::PromoteTo(d32, hn::LoadU(d8, static_cast<const uint8_t*>(bytes))));
-}
 
 // The bytes at p shifted right; of each the lowest bits are its own.
 HWY_INLINE VU8 Shifted(const uint8_t* p, int shift) {
@@ -33,30 +25,24 @@ HWY_INLINE VU8 Shifted(const uint8_t* p, int shift) {
   return hn::BitCast(kU8, hn::ShiftRightSame(bytes, shift));
 }
 
-// The scales and mins of a Q4_K block, a byte each.
-struct Q4KScales {
-  explicit Q4KScales(const uint8_t* packed) {
-    uint32_t words[3];
-    std::memcpy(words, packed, sizeof(words));
-    scales[0] = words[0] & 0x3f3f3f3f;
-    scales[1] = (words[2] & 0x0f0f0f0f) | (words[0] >> 2 & 0x30303030);
-    mins[0] = words[1] & 0x3f3f3f3f;
-    mins[1] = (words[2] >> 4 & 0x0f0f0f0f) | (words[1] >> 2 & 0x30303030);
-  }
-  Q4KScales() = default;
-  uint32_t scales[2] = {}, mins[2] = {};
-};
-
 struct Q4KShape : PlainParts {
   static constexpr size_t kGroup = kSuperBlock;
   static constexpr bool kMins = true;
-  static constexpr size_t kVectors = 1;
-  static constexpr size_t kSpan = kStep;
   static constexpr int kOffsetBits = 0;
   // Even parts are low nibbles, odd ones high nibbles, of 32 bytes.
+#if HWY_TARGET == HWY_AVX2
+  static constexpr size_t kVectors = 1;
+  static constexpr size_t kSpan = kStep;
+  static constexpr size_t PartOf(size_t i, size_t) { return i; }
+#else
+  // A quarter of a vector is half a part, and another vector has the other
+  // half: all even parts are one step, all odd ones the next.
+  static constexpr size_t kVectors = 2;
+  static constexpr size_t kSpan = 2 * kStep;
   static constexpr size_t PartOf(size_t i, size_t lane) {
-    return i / 2 * (kLanes / 4) + lane / 8 * 2 + i % 2;
+    return lane / 4 * 2 + i;
   }
+#endif
   static HWY_INLINE const float* XSums(const Int8Row& x, size_t c) {
     return x.sums + c / 32;
   }
@@ -66,28 +52,50 @@ struct Q4KCodes : Q4KShape {
   using Shape = Q4KShape;
 
   Q4KCodes(const Matrix& weight, size_t row) : blocks(RowBytes(weight, row)) {}
+#if HWY_TARGET == HWY_AVX2
   HWY_INLINE void Begin(size_t c, size_t) {
-    block = blocks + c / kSuperBlock * sizeof(Q4KBlock);
+    const uint8_t* const block = blocks + c / kSuperBlock * sizeof(Q4KBlock);
     group = block + offsetof(Q4KBlock, codes);
-    parts = Q4KScales(block + offsetof(Q4KBlock, scales));
+    StoreQ4KScalesAndMins(block, parts);
   }
-  HWY_INLINE VF Scales() const {
-    const float d = DecodeOneF16(block + offsetof(Q4KBlock, d));
-    return Widen(hn::Mul(BytesToF32(k8F, parts.scales), hn::Set(k8F, d)));
-  }
-  HWY_INLINE VF Mins() const {
-    const float dmin = DecodeOneF16(block + offsetof(Q4KBlock, dmin));
-    return Widen(hn::Mul(BytesToF32(k8F, parts.mins), hn::Set(k8F, dmin)));
-  }
+  HWY_INLINE VF Scales() const { return Load(parts); }
+  HWY_INLINE VF Mins() const { return Load(parts + kLanes); }
   template <bool kWhole>
   HWY_INLINE void Step(size_t i, size_t, VU8 (&out)[1]) const {
     const VU8 shifted = Shifted(group + i / 2 * kStep, i % 2 == 0 ? 0 : 4);
     out[0] = hn::And(shifted, hn::Set(kU8, uint8_t{15}));
   }
+  float parts[2 * kLanes] = {};
+#else
+  HWY_INLINE void Begin(size_t c, size_t) {
+    const uint8_t* const block = blocks + c / kSuperBlock * sizeof(Q4KBlock);
+    group = block + offsetof(Q4KBlock, codes);
+    parts = Q4KScalesAndMins(block);
+    const __m512i first = _mm512_loadu_si512(group);
+    const __m512i second = _mm512_loadu_si512(group + 64);
+    halves[0] = _mm512_shuffle_i64x2(first, second, _MM_SHUFFLE(2, 0, 2, 0));
+    halves[1] = _mm512_shuffle_i64x2(first, second, _MM_SHUFFLE(3, 1, 3, 1));
+  }
+  // The mins behind the scales belong to no lane.
+  HWY_INLINE VF Scales() const { return parts; }
+  HWY_INLINE VF Mins() const {
+    return VF{_mm512_maskz_shuffle_f32x4(0x00ff, parts.raw, parts.raw,
+                                         _MM_SHUFFLE(3, 2, 3, 2))};
+  }
+  template <bool kWhole>
+  HWY_INLINE void Step(size_t i, size_t, VU8 (&out)[2]) const {
+#pragma GCC unroll 2
+    for (size_t v = 0; v < 2; ++v) {
+      const __m512i codes =
+          i == 0 ? halves[v] : _mm512_srli_epi64(halves[v], 4);
+      out[v] = VU8{_mm512_and_si512(codes, _mm512_set1_epi8(15))};
+    }
+  }
+  VF parts = hn::Zero(kF);  // scales, then mins
+  __m512i halves[2] = {};   // the bytes of first halves of parts, of second
+#endif
   const uint8_t* blocks;
-  const uint8_t* block = nullptr;
   const uint8_t* group = nullptr;
-  Q4KScales parts;
 };
 
 struct Q2KShape {

@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "ops/cpu/iq2_tables.h"
+#include "ops/cpu/q4_k_scales-inl.h"
 #include "ops/cpu/weight_decoder-inl.h"
 #include "tensor/super_blocks.h"
 
@@ -35,30 +36,48 @@ HWY_INLINE VF UnsignedToFloat(VU v) {  // below 2^31
 // Makes the compiler load `values` where they are used. It would rather keep
 // them in a vector and permute each into all lanes, and permutations are what
 // these decoders have too many of.
-HWY_INLINE void KeepInMemory(const float* values) {
+template <size_t kCount>
+HWY_INLINE void KeepInMemory([[maybe_unused]] float (&values)[kCount]) {
 #if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
-  asm volatile("" : : "r"(values) : "memory");
+  asm volatile("" : "+m"(values));
 #endif
 }
 
-// scale * code - min for 4-bit codes: the low bits of each lane, whatever lies
-// above. The product is exact, so that fused or not the value is the codec's.
-class Q4Values {
- public:
+// scale * code - min of 32 bytes, the low nibbles with the first scale and min,
+// the high ones with the second, in their natural order. The product is exact,
+// so that fused or not the value is the codec's.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  // A vector holds what each of the 16 codes stands for: decoding is one
-  // permutation, which ignores the bits above.
-  HWY_INLINE Q4Values(const float& scale, const float& min) {
-    alignas(64) static constexpr float kCodes[16] = {
+// A vector holds what each of the 16 codes stands for: decoding is one
+// permutation, which ignores the bits above a code.
+class Q4Decoder {
+ public:
+  HWY_INLINE Q4Decoder() {
+    alignas(64) static constexpr float kValues[16] = {
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    values_ =
-        hn::MulSub(hn::Load(kF, kCodes), InAllLanes(scale), InAllLanes(min));
+    values_ = hn::Load(kF, kValues);
+    // Where the compiler sees that it is a constant it loads it each time.
+    asm("" : "+v"(values_.raw));
   }
-  HWY_INLINE VF operator()(VU codes) const {
-    return VF{_mm512_permutexvar_ps(codes.raw, values_.raw)};
+  template <class Sink>
+  HWY_INLINE void operator()(const uint8_t* p, const float* scale,
+                             const float* min, const Sink& sink) const {
+    const VU first = LoadBytes(p);
+    const VU second = LoadBytes(p + 16);
+    const VF low = Table(scale[0], min[0]);
+    sink(0, LookUp(low, first));
+    sink(16, LookUp(low, second));
+    const VF high = Table(scale[1], min[1]);
+    sink(32, LookUp(high, hn::ShiftRight<4>(first)));
+    sink(48, LookUp(high, hn::ShiftRight<4>(second)));
   }
 
  private:
+  static HWY_INLINE VF LookUp(VF table, VU codes) {
+    return VF{_mm512_permutexvar_ps(codes.raw, table.raw)};
+  }
+  HWY_INLINE VF Table(const float& scale, const float& min) const {
+    return hn::MulSub(values_, InAllLanes(scale), InAllLanes(min));
+  }
   // Loaded as an integer, which takes no permutation on Zen 4.
   static HWY_INLINE VF InAllLanes(const float& value) {
     __m512 lanes;
@@ -66,19 +85,28 @@ class Q4Values {
     return VF{lanes};
   }
   VF values_;
-#else
-  HWY_INLINE Q4Values(float scale, float min)
-      : scale_(hn::Set(kF, scale)), min_(hn::Set(kF, min)) {}
-  HWY_INLINE VF operator()(VU codes) const {
-    const VU code = hn::And(codes, hn::Set(kU, 15u));
-    return hn::MulSub(UnsignedToFloat(code), scale_, min_);
-  }
-
- private:
-  VF scale_;
-  VF min_;
-#endif
 };
+#else
+class Q4Decoder {
+ public:
+  template <class Sink>
+  HWY_INLINE void operator()(const uint8_t* p, const float* scale,
+                             const float* min, const Sink& sink) const {
+#pragma GCC unroll 2
+    for (size_t part = 0; part < 2; ++part) {
+      const VF scale_v = hn::Set(kF, scale[part]);
+      const VF min_v = hn::Set(kF, min[part]);
+#pragma GCC unroll 32
+      for (size_t i = 0; i < 32; i += kLanes) {
+        const VU bytes = LoadBytes(p + i);
+        const VU code = part == 0 ? hn::And(bytes, hn::Set(kU, 15u))
+                                  : hn::ShiftRight<4>(bytes);
+        sink(32 * part + i, hn::MulSub(UnsignedToFloat(code), scale_v, min_v));
+      }
+    }
+  }
+};
+#endif
 
 template <>
 class WeightDecoder<WeightFormat::kQ4_K> {
@@ -92,62 +120,22 @@ class WeightDecoder<WeightFormat::kQ4_K> {
       : rows_(weight, row, step) {}
   template <size_t kRow = 0>
   HWY_INLINE void Open(size_t block) {
-    const uint8_t* const p = rows_.At<kRow>(block * kBlockBytes);
-    UnpackScales(p, scale_[kRow], min_[kRow]);
-    KeepInMemory(scale_[kRow]);
-    KeepInMemory(min_[kRow]);
+    StoreQ4KScalesAndMins(rows_.At<kRow>(block * kBlockBytes), parts_[kRow]);
+    KeepInMemory(parts_[kRow]);
   }
   template <size_t kStep, size_t kRow = 0, class Sink>
   HWY_INLINE void Step(size_t block, const Sink& sink) const {
-    const uint8_t* const codes = rows_.At<kRow>(
-        block * kBlockBytes + offsetof(Q4KBlock, codes) + 32 * kStep);
-    const float* const scale = scale_[kRow] + 2 * kStep;
-    const float* const min = min_[kRow] + 2 * kStep;
-    const Q4Values low(scale[0], min[0]);
-    const Q4Values high(scale[1], min[1]);
-#pragma GCC unroll 32
-    for (size_t i = 0; i < 32; i += kLanes) {
-      sink(i, low(LoadBytes(codes + i)));
-    }
-#pragma GCC unroll 32
-    for (size_t i = 0; i < 32; i += kLanes) {
-      sink(32 + i, high(hn::ShiftRight<4>(LoadBytes(codes + i))));
-    }
+    const float* const scales = parts_[kRow] + 2 * kStep;
+    decode_(rows_.At<kRow>(block * kBlockBytes + offsetof(Q4KBlock, codes) +
+                           32 * kStep),
+            scales, scales + 8, sink);
   }
   bool exact() const { return true; }
 
  private:
-  // The arithmetic of Q4KScale and Q4KMin on four bytes at a time.
-  static HWY_INLINE void UnpackScales(const uint8_t* p, float* scale,
-                                      float* min) {
-    uint32_t packed[3];
-    std::memcpy(packed, p + offsetof(Q4KBlock, scales), sizeof(packed));
-    const auto low = [](uint32_t v) { return v & 0x3f3f3f3fu; };
-    const auto top = [](uint32_t v) { return v >> 2 & 0x30303030u; };
-    const uint32_t scales[2] = {low(packed[0]),
-                                (packed[2] & 0x0f0f0f0fu) | top(packed[0])};
-    const uint32_t mins[2] = {low(packed[1]),
-                              (packed[2] >> 4 & 0x0f0f0f0fu) | top(packed[1])};
-    StoreScaled(scales, DecodeOneF16(p + offsetof(Q4KBlock, d)), scale);
-    StoreScaled(mins, DecodeOneF16(p + offsetof(Q4KBlock, dmin)), min);
-  }
-  static HWY_INLINE void StoreScaled(const uint32_t (&bytes)[2], float factor,
-                                     float* out) {
-    const uint64_t eight = bytes[0] | uint64_t{bytes[1]} << 32;
-    const hn::CappedTag<float, 8> d;
-    const hn::Rebind<uint8_t, decltype(d)> d8;
-    const hn::Rebind<int32_t, decltype(d)> d32;
-    const uint8_t* const p = reinterpret_cast<const uint8_t*>(&eight);
-    for (size_t i = 0; i < 8; i += hn::MaxLanes(d)) {
-      const auto values =
-          hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, p + i)));
-      hn::StoreU(hn::Mul(values, hn::Set(d, factor)), d, out + i);
-    }
-  }
-
   RowBytes rows_;
-  float scale_[kRowsAtOnce][8];  // of the open block
-  float min_[kRowsAtOnce][8];
+  Q4Decoder decode_;
+  float parts_[kRowsAtOnce][16];  // scales and mins of the open block
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
