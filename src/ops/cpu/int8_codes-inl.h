@@ -38,6 +38,13 @@ HWY_INLINE const uint8_t* RowBytes(const Matrix& weight, size_t row) {
   return weight.data + (weight.first_row + row) * weight.row_bytes();
 }
 
+// The same of a format with blocks of kBlockBytes, in place.
+template <size_t kValues, size_t kBlockBytes>
+HWY_INLINE const uint8_t* RowOfBlocks(const Matrix& weight, size_t row) {
+  return weight.data +
+         (weight.first_row + row) * (weight.cols / kValues * kBlockBytes);
+}
+
 template <size_t kCount, typename T>
 HWY_INLINE void GatherFirst(const uint8_t* p, size_t stride,
                             T (&values)[kLanes]) {
@@ -107,7 +114,8 @@ struct Q8Shape : PlainParts {
 struct Q8Codes : Q8Shape {
   using Shape = Q8Shape;
 
-  Q8Codes(const Matrix& weight, size_t row) : blocks(RowBytes(weight, row)) {}
+  Q8Codes(const Matrix& weight, size_t row)
+      : blocks(RowOfBlocks<32, 34>(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t n) {
     group = blocks + c / 32 * 34;
     count = n / 32;
@@ -143,17 +151,25 @@ alignas(64) inline constexpr uint8_t kE2M1Codes[64] = {
     ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW};
 #undef ECPHORY_E2M1_ROW
 
-// Half the scales of e8m0 codes: the codes above are of doubled values.
-HWY_INLINE VF HalfE8M0(const uint8_t (&codes)[kLanes]) {
-  const hn::Rebind<uint8_t, DF> d8;
+// The values of e8m0 codes.
+HWY_INLINE VF DecodeE8M0(hn::Vec<hn::Rebind<uint8_t, DF>> codes) {
   const hn::RebindToUnsigned<DF> d32;
-  const auto code = hn::PromoteTo(d32, hn::LoadU(d8, codes));
-  // Code 0 is a subnormal and 255 a NaN, which one bit more makes of them.
+  const auto code = hn::PromoteTo(d32, codes);
+  const auto bits = hn::ShiftLeft<23>(code);
+  // Code 0 is 2^-127, a subnormal, and 255 a NaN: not the zero and the infinity
+  // that their bits are.
+  const auto smallest = hn::Set(d32, 0x00400000u);
+#if HWY_TARGET <= HWY_AVX3
+  // By class, from bit 0: quiet NaN, NaN, zero, one, -infinity, infinity,
+  // negative, positive. 0: the first operand; 1: the second; 3: NaN.
+  const __m512i action = _mm512_set1_epi32(0x10301000);
+  return VF{_mm512_fixupimm_ps(_mm512_castsi512_ps(smallest.raw),
+                               _mm512_castsi512_ps(bits.raw), action, 0)};
+#else
   const auto odd =
       hn::Or(hn::Eq(code, hn::Zero(d32)), hn::Eq(code, hn::Set(d32, 255u)));
-  const auto bit = hn::IfThenElseZero(odd, hn::Set(d32, 0x00400000u));
-  const auto bits = hn::Or(hn::ShiftLeft<23>(code), bit);
-  return hn::Mul(hn::BitCast(kF, bits), hn::Set(kF, 0.5f));
+  return hn::BitCast(kF, hn::Or(bits, hn::IfThenElseZero(odd, smallest)));
+#endif
 }
 
 // Low nibbles, then high nibbles.
@@ -190,8 +206,10 @@ HWY_INLINE VU8 LoadSixteens(const uint8_t* p, size_t stride, size_t count) {
 #endif
 }
 
-// What the two formats of e2m1 codes share.
+// What the two formats of e2m1 codes share. The codes are of doubled values,
+// which the scales of the rounded input make up for (int8_round.cc).
 struct Fp4Shape : PlainParts {
+  using DCodes = hn::Rebind<uint8_t, DF>;
   static constexpr size_t kGroup = kLanes * 32;
   static constexpr size_t kVectors = 2;
   static constexpr size_t kSpan = 2 * kStep;
@@ -205,25 +223,22 @@ struct Mxfp4Codes : Fp4Shape {
   using Shape = Fp4Shape;
 
   Mxfp4Codes(const Matrix& weight, size_t row)
-      : blocks(RowBytes(weight, row)) {}
+      : blocks(RowOfBlocks<32, 17>(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t n) {
     group = blocks + c / 32 * 17;
     count = n / 32;
   }
   HWY_INLINE VF Scales() const {
-    alignas(16) uint8_t scales[kLanes];
 #if HWY_TARGET == HWY_AVX3_DL
-    if (HWY_LIKELY(count % 8 == 0)) {
-      LoadScales(scales);
-      return HalfE8M0(scales);
-    }
+    if (HWY_LIKELY(count % 8 == 0)) return DecodeE8M0(LoadScales());
 #endif
+    alignas(16) uint8_t scales[kLanes];
     Gather(group, 17, count, scales);
-    return HalfE8M0(scales);
+    return DecodeE8M0(hn::Load(DCodes(), scales));
   }
 #if HWY_TARGET == HWY_AVX3_DL
   // Of 16 blocks, from two times 128 bytes, or of 8.
-  HWY_INLINE void LoadScales(uint8_t* scales) const {
+  HWY_INLINE hn::Vec<DCodes> LoadScales() const {
     const auto eight = [&](const uint8_t* p, int64_t places) HWY_ATTR {
       return _mm512_castsi512_si128(_mm512_permutex2var_epi8(
           _mm512_loadu_si512(p), _mm512_set1_epi64(places),
@@ -233,14 +248,27 @@ struct Mxfp4Codes : Fp4Shape {
     const __m128i high = count == kLanes
                              ? eight(group + 128, 0x7f6e5d4c3b2a'1908)
                              : _mm_setzero_si128();
-    _mm_store_si128(reinterpret_cast<__m128i*>(scales),
-                    _mm_unpacklo_epi64(low, high));
+    return hn::Vec<DCodes>{_mm_unpacklo_epi64(low, high)};
+  }
+  // The codes of four blocks, the last of which ends 68 bytes on.
+  static HWY_INLINE VU8 LoadFour(const uint8_t* p) {
+    alignas(64) static constexpr uint8_t kFrom[64] = {
+        1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
+        18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33,
+        35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50};
+    const __m512i three = _mm512_permutexvar_epi8(_mm512_load_si512(kFrom),
+                                                  _mm512_loadu_si512(p));
+    // Of this load nothing but the last 16 bytes is touched.
+    return VU8{_mm512_mask_loadu_epi64(three, 0xc0, p + 4)};
   }
 #endif
   template <bool kWhole>
   HWY_INLINE void Step(size_t i, size_t n, VU8 (&out)[2]) const {
-    const uint8_t* const p = group + i * (kSpan / 32) * 17 + 1;
-    LookUpNibbles(LoadSixteens<kWhole>(p, 17, n / 32), out);
+    const uint8_t* const p = group + i * (kSpan / 32) * 17;
+#if HWY_TARGET == HWY_AVX3_DL
+    if constexpr (kWhole) return LookUpNibbles(LoadFour(p), out);
+#endif
+    LookUpNibbles(LoadSixteens<kWhole>(p + 1, 17, n / 32), out);
   }
   const uint8_t* blocks;
   const uint8_t* group = nullptr;
@@ -251,7 +279,7 @@ struct Fp4RowCodes : Fp4Shape {
   using Shape = Fp4Shape;
 
   Fp4RowCodes(const Matrix& weight, size_t row)
-      : pairs(RowBytes(weight, row)),
+      : pairs(RowOfBlocks<32, 16>(weight, row)),
         scales(weight.scales + (weight.first_row + row) * (weight.cols / 32)) {}
   HWY_INLINE void Begin(size_t c, size_t n) {
     group = pairs + c / 2;
@@ -262,15 +290,18 @@ struct Fp4RowCodes : Fp4Shape {
                  _MM_HINT_T1);
   }
   HWY_INLINE VF Scales() const {
-    uint8_t codes[kLanes];
-#if HWY_TARGET == HWY_AVX2
-    Gather(group_scales, 1, count, codes);
-#else
-    const __mmask16 some = static_cast<__mmask16>((1u << count) - 1);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes),
-                     _mm_maskz_loadu_epi8(some, group_scales));
-#endif
-    return HalfE8M0(codes);
+    if (HWY_LIKELY(count == kLanes)) {
+      return DecodeE8M0(hn::LoadU(DCodes(), group_scales));
+    }
+    if (count <= 8) {
+      uint64_t some = 0;
+      std::memcpy(&some, group_scales, count);
+      return DecodeE8M0(
+          hn::Vec<DCodes>{_mm_cvtsi64_si128(static_cast<int64_t>(some))});
+    }
+    alignas(16) uint8_t some[kLanes];
+    Gather(group_scales, 1, count, some);
+    return DecodeE8M0(hn::Load(DCodes(), some));
   }
   template <bool kWhole>
   HWY_INLINE void Step(size_t i, size_t n, VU8 (&out)[2]) const {

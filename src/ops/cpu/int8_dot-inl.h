@@ -14,6 +14,8 @@
 #define ECPHORY_OPS_CPU_INT8_DOT_INL_H_
 #endif
 
+#include <type_traits>
+
 #include "ops/cpu/int8_rows.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/vector-inl.h"
@@ -173,9 +175,8 @@ HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
                             size_t cols, float* sums) {
   VF acc[kInt8Rows];
   for (VF& sum : acc) sum = hn::Zero(kF);
-  for (size_t c = 0; c < cols; c += Codes::kGroup) {
-    const size_t n = HWY_MIN(Codes::kGroup, cols - c);
-    VF scales[kInt8Rows];
+  VF scales[kInt8Rows];
+  const auto begin = [&](size_t c, auto n) HWY_ATTR {
 #pragma GCC unroll 4
     for (size_t r = 0; r < kInt8Rows; ++r) {
       rows[r].Begin(c, n);
@@ -186,15 +187,20 @@ HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
             hn::NegMulAdd(rows[r].Mins(), Load(Codes::XSums(x, c)), acc[r]);
       }
     }
-    constexpr size_t kSteps = Codes::kGroup / Codes::kSpan;
-    if (HWY_LIKELY(n == Codes::kGroup)) {
-      AddSteps<kSteps>(rows, x, c, scales, acc);
-      continue;
-    }
-    if (kSteps % 2 == 0 && n == Codes::kGroup / 2) {
-      AddSteps<kSteps / 2>(rows, x, c, scales, acc);
-      continue;
-    }
+  };
+  constexpr size_t kGroup = Codes::kGroup;
+  constexpr size_t kSteps = kGroup / Codes::kSpan;
+  size_t c = 0;
+  for (; c + kGroup <= cols; c += kGroup) {
+    begin(c, std::integral_constant<size_t, kGroup>());
+    AddSteps<kSteps>(rows, x, c, scales, acc);
+  }
+  const size_t n = cols - c;  // that are left
+  if (kSteps % 2 == 0 && n == kGroup / 2) {
+    begin(c, std::integral_constant<size_t, kGroup / 2>());
+    AddSteps<kSteps / 2>(rows, x, c, scales, acc);
+  } else if (n != 0) {
+    begin(c, n);
     const size_t steps = n / Codes::kSpan;
     for (size_t i = 0; i < steps; ++i) {
       AddStep<true>(rows, x, c, i, Codes::kSpan, scales, acc);

@@ -50,8 +50,8 @@ void Int8Panel(const Matrix& weight, const Int8Group& group,
 }
 
 template <class Codes>
-void Int8OneToken(const Matrix& weight, const Int8Group& group, uint8_t* x,
-                  float* y) {
+HWY_INLINE void Int8OneToken(const Matrix& weight, const Int8Group& group,
+                             uint8_t* x, float* y) {
   Codes rows[kInt8Rows] = {
       Codes(weight, group.row(0)), Codes(weight, group.row(1)),
       Codes(weight, group.row(2)), Codes(weight, group.row(3))};

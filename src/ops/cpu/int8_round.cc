@@ -114,6 +114,7 @@ struct Order {
   bool pairs = false;        // pieces are even and odd values, not halves
   bool eighths = false;      // pieces are every eighth value
   bool sums = false;         // kernels need Int8Row::sums and half_sums
+  float unit = 1;            // of the weights' codes: goes into Int8Row::scales
   size_t block_stride = 0;   // between pieces of neighbouring blocks ...
   size_t blocks = 1;         // ... of so many, after which comes ...
   size_t next_stride = 0;    // ... the next such row of blocks
@@ -148,6 +149,7 @@ constexpr Order OrderOf(WeightFormat format) {
       order.span = 2 * kBytes;
       order.vectors = 2;
       order.pairs = format == WeightFormat::kFp4Row32;
+      if (format != WeightFormat::kIQ2_XXS) order.unit = 0.5f;
       order.next_stride = 16;
       order.piece_stride = kBytes;
       break;
@@ -233,7 +235,7 @@ HWY_INLINE void RoundRowOf(const float* x, size_t cols, const Int8Row& row) {
   for (size_t c = 0; c < cols; c += kInt8Block) {
     alignas(64) int8_t codes[kInt8Block];
     const RoundedBlock block = RoundBlock<kOrder.pairs>(x + c, codes);
-    row.scales[c / 32] = block.scale;
+    row.scales[c / 32] = kOrder.unit * block.scale;
     row.half_scales[c / 16] = row.half_scales[c / 16 + 1] = block.scale;
     if constexpr (kOrder.sums) StoreSums(row, c, block);
     row.block_sums[c / 32] = block.halves[0] + block.halves[1];

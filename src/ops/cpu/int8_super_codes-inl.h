@@ -51,7 +51,8 @@ struct Q4KShape : PlainParts {
 struct Q4KCodes : Q4KShape {
   using Shape = Q4KShape;
 
-  Q4KCodes(const Matrix& weight, size_t row) : blocks(RowBytes(weight, row)) {}
+  Q4KCodes(const Matrix& weight, size_t row)
+      : blocks(RowOfBlocks<kSuperBlock, sizeof(Q4KBlock)>(weight, row)) {}
 #if HWY_TARGET == HWY_AVX2
   HWY_INLINE void Begin(size_t c, size_t) {
     const uint8_t* const block = blocks + c / kSuperBlock * sizeof(Q4KBlock);
@@ -122,7 +123,8 @@ struct Q2KCodes : Q2KShape {
   using Shape = Q2KShape;
   using DParts = hn::Rebind<uint8_t, DF>;
 
-  Q2KCodes(const Matrix& weight, size_t row) : blocks(RowBytes(weight, row)) {}
+  Q2KCodes(const Matrix& weight, size_t row)
+      : blocks(RowOfBlocks<kSuperBlock, sizeof(Q2KBlock)>(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t) {
     block = blocks + c / kSuperBlock * sizeof(Q2KBlock);
     const size_t half = c % kSuperBlock / 128;
