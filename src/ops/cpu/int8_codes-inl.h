@@ -151,11 +151,9 @@ alignas(64) inline constexpr uint8_t kE2M1Codes[64] = {
     ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW, ECPHORY_E2M1_ROW};
 #undef ECPHORY_E2M1_ROW
 
-// The values of e8m0 codes.
-HWY_INLINE VF DecodeE8M0(hn::Vec<hn::Rebind<uint8_t, DF>> codes) {
+// The values of e8m0 codes, which are the exponents of these bits.
+HWY_INLINE VF DecodeE8M0(hn::Vec<hn::RebindToUnsigned<DF>> bits) {
   const hn::RebindToUnsigned<DF> d32;
-  const auto code = hn::PromoteTo(d32, codes);
-  const auto bits = hn::ShiftLeft<23>(code);
   // Code 0 is 2^-127, a subnormal, and 255 a NaN: not the zero and the infinity
   // that their bits are.
   const auto smallest = hn::Set(d32, 0x00400000u);
@@ -166,10 +164,14 @@ HWY_INLINE VF DecodeE8M0(hn::Vec<hn::Rebind<uint8_t, DF>> codes) {
   return VF{_mm512_fixupimm_ps(_mm512_castsi512_ps(smallest.raw),
                                _mm512_castsi512_ps(bits.raw), action, 0)};
 #else
-  const auto odd =
-      hn::Or(hn::Eq(code, hn::Zero(d32)), hn::Eq(code, hn::Set(d32, 255u)));
+  const auto odd = hn::Or(hn::Eq(bits, hn::Zero(d32)),
+                          hn::Eq(bits, hn::Set(d32, 0x7f800000u)));
   return hn::BitCast(kF, hn::Or(bits, hn::IfThenElseZero(odd, smallest)));
 #endif
+}
+HWY_INLINE VF DecodeE8M0(hn::Vec<hn::Rebind<uint8_t, DF>> codes) {
+  const hn::RebindToUnsigned<DF> d32;
+  return DecodeE8M0(hn::ShiftLeft<23>(hn::PromoteTo(d32, codes)));
 }
 
 // Low nibbles, then high nibbles.
@@ -230,25 +232,32 @@ struct Mxfp4Codes : Fp4Shape {
   }
   HWY_INLINE VF Scales() const {
 #if HWY_TARGET == HWY_AVX3_DL
-    if (HWY_LIKELY(count % 8 == 0)) return DecodeE8M0(LoadScales());
+    if (HWY_LIKELY(count % 8 == 0)) return LoadScales();
 #endif
     alignas(16) uint8_t scales[kLanes];
     Gather(group, 17, count, scales);
     return DecodeE8M0(hn::Load(DCodes(), scales));
   }
 #if HWY_TARGET == HWY_AVX3_DL
-  // Of 16 blocks, from two times 128 bytes, or of 8.
-  HWY_INLINE hn::Vec<DCodes> LoadScales() const {
-    const auto eight = [&](const uint8_t* p, int64_t places) HWY_ATTR {
-      return _mm512_castsi512_si128(_mm512_permutex2var_epi8(
-          _mm512_loadu_si512(p), _mm512_set1_epi64(places),
-          _mm512_loadu_si512(p + 64)));
+  // Of 16 blocks, or of 8: four times those of four, to the highest bytes of
+  // their lanes.
+  HWY_INLINE VF LoadScales() const {
+    alignas(64) static constexpr uint8_t kFrom[64] = {
+        0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 34, 0, 0, 0, 51,
+        0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 34, 0, 0, 0, 51,
+        0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 34, 0, 0, 0, 51,
+        0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 34, 0, 0, 0, 51};
+    const __m512i from = _mm512_load_si512(kFrom);
+    const auto four = [&](__m512i others, size_t i) HWY_ATTR {
+      return _mm512_mask_permutexvar_epi8(others, __mmask64{0x8888} << 16 * i,
+                                          from,
+                                          _mm512_loadu_si512(group + 68 * i));
     };
-    const __m128i low = eight(group, 0x776655443322'1100);
-    const __m128i high = count == kLanes
-                             ? eight(group + 128, 0x7f6e5d4c3b2a'1908)
-                             : _mm_setzero_si128();
-    return hn::Vec<DCodes>{_mm_unpacklo_epi64(low, high)};
+    __m512i codes = four(_mm512_setzero_si512(), 0);
+    codes = four(codes, 1);
+    if (count == kLanes) codes = four(four(codes, 2), 3);
+    return DecodeE8M0(
+        hn::Vec<hn::RebindToUnsigned<DF>>{_mm512_srli_epi32(codes, 1)});
   }
   // The codes of four blocks, the last of which ends 68 bytes on.
   static HWY_INLINE VU8 LoadFour(const uint8_t* p) {
