@@ -4,9 +4,8 @@
 // A class of codes reads one row, kGroup values at a time:
 // - Begin(c, n) takes the group at c, or the n values that are left;
 // - Scales() are then those of the group's parts; Mins(), of kMins classes,
-// what
-//   each part subtracts; XScales(x, c) and XSums(x, c) what they are multiplied
-//   with, of the rounded input;
+//   what each part subtracts; XScales(x, c) and LoadXSums(x, c) what they are
+//   multiplied with, of the rounded input;
 // - Step(i, n, out) is the i-th step of the group, kSpan values in kVectors
 //   vectors in the order of the rounded input; kWhole false: its first n
 //   values, and zeros with the offset for the others;

@@ -183,8 +183,7 @@ HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
       AskAhead(rows[r].group, Codes::kAskedBytes);
       scales[r] = hn::Mul(rows[r].Scales(), Load(Codes::XScales(x, c)));
       if constexpr (Codes::kMins) {
-        acc[r] =
-            hn::NegMulAdd(rows[r].Mins(), Load(Codes::XSums(x, c)), acc[r]);
+        acc[r] = hn::NegMulAdd(rows[r].Mins(), Codes::LoadXSums(x, c), acc[r]);
       }
     }
   };

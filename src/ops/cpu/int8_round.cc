@@ -22,86 +22,6 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-struct RoundedBlock {
-  float scale;
-  int32_t halves[2];  // sums of the first and the last 16 codes as they lie
-};
-
-#if HWY_TARGET == HWY_SCALAR
-template <bool kPairs>
-RoundedBlock RoundBlock(const float* x, int8_t* codes) {
-  int8_t natural[kInt8Block];
-  RoundedBlock block{RoundToInt8(x, natural), {0, 0}};
-  for (size_t i = 0; i < kInt8Block; ++i) {
-    codes[i] = kPairs ? natural[i % 16 * 2 + i / 16] : natural[i];
-    block.halves[i / 16] += codes[i];
-  }
-  return block;
-}
-#else
-constexpr size_t kVectors = kInt8Block / kLanes;
-
-// A block's values; of kPairs the even ones, then the odd ones.
-template <bool kPairs>
-HWY_INLINE void LoadBlock(const float* HWY_RESTRICT x, VF (&values)[kVectors]) {
-#pragma GCC unroll 8
-  for (size_t v = 0; v < kVectors; v += kPairs ? 2 : 1) {
-    if constexpr (kPairs) {
-      hn::LoadInterleaved2(kF, x + v * kLanes, values[v / 2],
-                           values[kVectors / 2 + v / 2]);
-    } else {
-      values[v] = Load(x + v * kLanes);
-    }
-  }
-}
-
-// The largest magnitude, of bits that compare as the values do: infinity and
-// NaN are larger than all others.
-HWY_INLINE float LargestOf(const VF (&values)[kVectors]) {
-  const hn::RebindToSigned<DF> d32;
-  auto largest = hn::Zero(d32);
-#pragma GCC unroll 8
-  for (const VF& value : values) {
-    largest = hn::Max(largest, hn::BitCast(d32, hn::Abs(value)));
-  }
-  return std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(d32, largest)));
-}
-
-// RoundToInt8() in lanes.
-template <bool kPairs>
-HWY_INLINE RoundedBlock RoundBlock(const float* HWY_RESTRICT x,
-                                   int8_t* HWY_RESTRICT codes) {
-  const hn::Rebind<int8_t, DF> d8;
-  const hn::RebindToSigned<DF> d32;
-  VF values[kVectors];
-  LoadBlock<kPairs>(x, values);
-  const float amax = LargestOf(values);
-  const bool usable =
-      amax >= kInt8MinMagnitude && amax <= std::numeric_limits<float>::max();
-  const VF inverse = hn::Set(kF, usable ? 127 / amax : 0.0f);
-  hn::Vec<decltype(d32)> halves[2] = {hn::Zero(d32), hn::Zero(d32)};
-#pragma GCC unroll 8
-  for (size_t v = 0; v < kVectors; ++v) {
-    // 0 in place of NaN, which an infinity times 0 is.
-    const VF clean = usable ? hn::Mul(values[v], inverse) : hn::Zero(kF);
-    const auto integers = hn::NearestInt(clean);
-    auto& half = halves[v / (kVectors / 2)];
-    half = hn::Add(half, integers);
-    hn::StoreU(hn::DemoteTo(d8, integers), d8, codes + v * kLanes);
-  }
-  RoundedBlock block;
-  block.scale = amax / 127;
-  if (!usable) {
-    block.scale =
-        amax < kInt8MinMagnitude ? 0 : std::numeric_limits<float>::quiet_NaN();
-  }
-  for (size_t h = 0; h < 2; ++h) {
-    block.halves[h] = hn::GetLane(hn::SumOfLanes(d32, halves[h]));
-  }
-  return block;
-}
-#endif
-
 constexpr size_t kBytes = 4 * kLanes;  // of a vector of codes
 
 // Where kernels want the codes of a block of 32, as pieces of 16 or 4: a vector
@@ -113,21 +33,25 @@ struct Order {
   size_t piece = 16;         // values
   bool pairs = false;        // pieces are even and odd values, not halves
   bool eighths = false;      // pieces are every eighth value
-  bool sums = false;         // kernels need Int8Row::sums and half_sums
+  bool sums = false;         // kernels need Int8Row::sums
+  bool halves = false;       // kernels need half_scales and half_sums
   float unit = 1;            // of the weights' codes: goes into Int8Row::scales
   size_t block_stride = 0;   // between pieces of neighbouring blocks ...
   size_t blocks = 1;         // ... of so many, after which comes ...
   size_t next_stride = 0;    // ... the next such row of blocks
   size_t piece_stride = 16;  // between the pieces of a block
-  constexpr size_t Place(size_t block, size_t number) const {
-    return block % blocks * block_stride + block / blocks * next_stride +
-           number * piece_stride;
+  // The place in a row of a piece of the block that begins with value c.
+  constexpr size_t Place(size_t c, size_t number) const {
+    const size_t block = c % span / kInt8Block;
+    return c - c % span + block % blocks * block_stride +
+           block / blocks * next_stride + number * piece_stride;
   }
 };
 
 constexpr Order OrderOf(WeightFormat format) {
   Order order;
-  order.sums = format == WeightFormat::kQ4_K || format == WeightFormat::kQ2_K;
+  order.sums = format == WeightFormat::kQ4_K;
+  order.halves = format == WeightFormat::kQ2_K;
 #if ECPHORY_INT8_VECTORS
   constexpr bool kWide = kBytes == 64;
   switch (format) {
@@ -175,16 +99,97 @@ constexpr Order OrderOf(WeightFormat format) {
   return order;
 }
 
+// What is known of some blocks of 32 once they are rounded.
+constexpr size_t kBlocks = 4;
+struct RoundedBlocks {
+  float scales[kBlocks];
+  int32_t halves[2][kBlocks];  // sums of first and of second pieces, or where
+                               // halves are not needed of both, and zeros
+};
+
+#if HWY_TARGET == HWY_SCALAR
 template <WeightFormat kFormat>
-HWY_INLINE void StoreCodes(const int8_t* codes, size_t block, int8_t* span) {
+RoundedBlocks RoundBlocks(const float* x, size_t c, size_t count, int8_t* row) {
   constexpr Order kOrder = OrderOf(kFormat);
-  constexpr size_t kCopied = kOrder.piece < 8 ? kOrder.piece : 8;
-#pragma GCC unroll 8
-  for (size_t i = 0; i < kInt8Block; i += kCopied) {
-    const size_t place =
-        kOrder.Place(block, i / kOrder.piece) + i % kOrder.piece;
-    std::memcpy(span + place, codes + i, kCopied);
+  RoundedBlocks blocks = {};
+  for (size_t b = 0; b < count; ++b) {
+    int8_t codes[kInt8Block];
+    blocks.scales[b] = RoundToInt8(x + c + b * kInt8Block, codes);
+    for (size_t i = 0; i < kInt8Block; ++i) {
+      const int8_t code = kOrder.pairs ? codes[i % 16 * 2 + i / 16] : codes[i];
+      blocks.halves[i / 16][b] += code;
+      row[kOrder.Place(c + b * kInt8Block, i / 16) + i % 16] = code;
+    }
   }
+  return blocks;
+}
+#else
+using D32 = hn::RebindToSigned<DF>;
+using V32 = hn::Vec<D32>;
+constexpr D32 k32;
+constexpr size_t kVectors = kInt8Block / kLanes;  // of a block
+
+// hn::NearestInt and hn::DemoteTo of values of int8's range, which need no care
+// of others.
+HWY_INLINE V32 NearestOf(VF v) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  return V32{_mm512_cvtps_epi32(v.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return V32{_mm256_cvtps_epi32(v.raw)};
+#else
+  return hn::NearestInt(v);
+#endif
+}
+HWY_INLINE void StoreBytes(V32 integers, int8_t* to) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                   _mm512_cvtsepi32_epi8(integers.raw));
+#else
+  const hn::Rebind<int8_t, DF> d8;
+  hn::StoreU(hn::DemoteTo(d8, integers), d8, to);
+#endif
+}
+
+// A block's values; of kPairs the even ones, then the odd ones.
+template <bool kPairs>
+HWY_INLINE void LoadBlock(const float* HWY_RESTRICT x, VF (&values)[kVectors]) {
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kVectors; v += kPairs ? 2 : 1) {
+    if constexpr (kPairs) {
+      hn::LoadInterleaved2(kF, x + v * kLanes, values[v / 2],
+                           values[kVectors / 2 + v / 2]);
+    } else {
+      values[v] = Load(x + v * kLanes);
+    }
+  }
+}
+
+// Four vectors to one of four lanes, what `op` makes of the lanes of each.
+template <class D, class Op>
+HWY_INLINE hn::Vec<hn::Full128<int32_t>> FoldBlocks(D, hn::Vec<D> v,
+                                                    const Op& op) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return FoldBlocks(half, op(hn::LowerHalf(half, v), hn::UpperHalf(half, v)),
+                      op);
+  }
+}
+template <class Op>
+HWY_INLINE hn::Vec<hn::Full128<int32_t>> Fold4(const V32 (&v)[kBlocks],
+                                               const Op& op) {
+  const hn::Repartition<int64_t, D32> d64;
+  const auto pair = [&](V32 a, V32 b) HWY_ATTR {
+    return hn::BitCast(d64, op(hn::InterleaveLower(k32, a, b),
+                               hn::InterleaveUpper(k32, a, b)));
+  };
+  const auto ab = pair(v[0], v[1]);
+  const auto cd = pair(v[2], v[3]);
+  return FoldBlocks(k32,
+                    op(hn::BitCast(k32, hn::InterleaveLower(d64, ab, cd)),
+                       hn::BitCast(k32, hn::InterleaveUpper(d64, ab, cd))),
+                    op);
 }
 
 #if HWY_TARGET == HWY_AVX3_DL
@@ -201,13 +206,92 @@ HWY_INLINE void ToEighths(int8_t* codes) {
 }
 #endif
 
-void StoreSums(const Int8Row& row, size_t c, const RoundedBlock& block) {
-  const float scale = block.scale;
-  row.sums[c / 32] =
-      scale * static_cast<float>(block.halves[0] + block.halves[1]);
-  row.half_sums[c / 16] = scale * static_cast<float>(block.halves[0]);
-  row.half_sums[c / 16 + 1] = scale * static_cast<float>(block.halves[1]);
+// 127 / largest magnitude and the scale of each block, of the largest
+// magnitudes' bits; 0 for 127 / largest where all codes are 0.
+HWY_INLINE void ScalesOf(hn::Vec<hn::Full128<int32_t>> largest,
+                         float (&inverses)[kBlocks], float (&scales)[kBlocks]) {
+  const hn::Full128<float> d;
+  const auto amax = hn::BitCast(d, largest);
+  const auto smallest = hn::Set(d, kInt8MinMagnitude);
+  const auto usable =
+      hn::And(hn::Ge(amax, smallest),
+              hn::Le(amax, hn::Set(d, std::numeric_limits<float>::max())));
+  const auto all = hn::Set(d, 127.0f);
+  const auto nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
+  hn::StoreU(hn::IfThenElseZero(usable, hn::Div(all, amax)), d, inverses);
+  hn::StoreU(hn::IfThenElse(usable, hn::Div(amax, all),
+                            hn::IfThenZeroElse(hn::Lt(amax, smallest), nan)),
+             d, scales);
 }
+
+// RoundToInt8() in lanes, of up to four blocks together: what must be added up
+// or compared within a block, four times as fast. Codes go to their places in
+// `row`.
+template <WeightFormat kFormat>
+HWY_INLINE RoundedBlocks RoundBlocks(const float* HWY_RESTRICT x, size_t c,
+                                     size_t count, int8_t* HWY_RESTRICT row) {
+  constexpr Order kOrder = OrderOf(kFormat);
+  const hn::Full128<int32_t> d4;
+  // The bits of magnitudes compare as these do: infinity and NaN are larger
+  // than all others.
+  V32 largest[kBlocks];
+#pragma GCC unroll 4
+  for (size_t b = 0; b < kBlocks; ++b) {
+    largest[b] = hn::Zero(k32);
+    if (b >= count) continue;
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      const VF value = Load(x + c + b * kInt8Block + v * kLanes);
+      largest[b] = hn::Max(largest[b], hn::BitCast(k32, hn::Abs(value)));
+    }
+  }
+  RoundedBlocks blocks;
+  float inverses[kBlocks];
+  ScalesOf(
+      Fold4(largest, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); }),
+      inverses, blocks.scales);
+  V32 halves[2][kBlocks];
+#pragma GCC unroll 4
+  for (size_t b = 0; b < kBlocks; ++b) {
+    halves[0][b] = halves[1][b] = hn::Zero(k32);
+    if (b >= count) continue;
+    VF values[kVectors];
+    LoadBlock<kOrder.pairs>(x + c + b * kInt8Block, values);
+    alignas(32) int8_t codes[kInt8Block];
+    // 0 in place of NaN, which an infinity times 0 is.
+    const bool zeros = inverses[b] == 0;
+    const VF inverse = hn::Set(kF, inverses[b]);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < kVectors; ++v) {
+      const VF clean = zeros ? hn::Zero(kF) : hn::Mul(values[v], inverse);
+      const V32 integers = NearestOf(clean);
+      V32& half = halves[kOrder.halves ? v / (kVectors / 2) : 0][b];
+      half = hn::Add(half, integers);
+      const size_t i = v * kLanes;
+      int8_t* const to =
+          kOrder.piece == 16
+              ? row + kOrder.Place(c + b * kInt8Block, i / 16) + i % 16
+              : codes + i;
+      StoreBytes(integers, to);
+    }
+#if HWY_TARGET == HWY_AVX3_DL
+    if constexpr (kOrder.eighths) ToEighths(codes);
+#endif
+    if constexpr (kOrder.piece != 16) {
+#pragma GCC unroll 8
+      for (size_t i = 0; i < kInt8Block; i += kOrder.piece) {
+        std::memcpy(row + kOrder.Place(c + b * kInt8Block, i / kOrder.piece),
+                    codes + i, kOrder.piece);
+      }
+    }
+  }
+  const auto sum = [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); };
+  hn::StoreU(Fold4(halves[0], sum), d4, blocks.halves[0]);
+  hn::StoreU(kOrder.halves ? Fold4(halves[1], sum) : hn::Zero(d4), d4,
+             blocks.halves[1]);
+  return blocks;
+}
+#endif
 
 HWY_INLINE void StoreLaneSums(const Int8Row& row, size_t cols, size_t vectors) {
   const size_t step = vectors * kBytes;
@@ -229,23 +313,45 @@ HWY_INLINE void StoreLaneSums(const Int8Row& row, size_t cols, size_t vectors) {
   }
 }
 
+// All but lane sums, of the blocks from value c on.
+template <WeightFormat kFormat>
+HWY_INLINE void RoundAndStore(const float* x, size_t c, size_t count,
+                              const Int8Row& row) {
+  constexpr Order kOrder = OrderOf(kFormat);
+  const RoundedBlocks blocks = RoundBlocks<kFormat>(x, c, count, row.codes);
+  for (size_t b = 0; b < count; ++b) {
+    const size_t block = c / kInt8Block + b;
+    const int32_t sum = blocks.halves[0][b] + blocks.halves[1][b];
+    const float scale = blocks.scales[b];
+    row.scales[block] = kOrder.unit * scale;
+    row.block_sums[block] = sum;
+    if constexpr (kOrder.sums) {
+      row.sums[block] = scale * static_cast<float>(sum);
+    }
+    if constexpr (kOrder.halves) {
+      for (size_t h = 0; h < 2; ++h) {
+        row.half_scales[2 * block + h] = scale;
+        row.half_sums[2 * block + h] =
+            scale * static_cast<float>(blocks.halves[h][b]);
+      }
+    }
+  }
+}
+
 template <WeightFormat kFormat>
 HWY_INLINE void RoundRowOf(const float* x, size_t cols, const Int8Row& row) {
   constexpr Order kOrder = OrderOf(kFormat);
-  for (size_t c = 0; c < cols; c += kInt8Block) {
-    alignas(64) int8_t codes[kInt8Block];
-    const RoundedBlock block = RoundBlock<kOrder.pairs>(x + c, codes);
-    row.scales[c / 32] = kOrder.unit * block.scale;
-    row.half_scales[c / 16] = row.half_scales[c / 16 + 1] = block.scale;
-    if constexpr (kOrder.sums) StoreSums(row, c, block);
-    row.block_sums[c / 32] = block.halves[0] + block.halves[1];
-    const size_t first = c % kOrder.span;
-#if HWY_TARGET == HWY_AVX3_DL
-    if constexpr (kOrder.eighths) ToEighths(codes);
-#endif
-    StoreCodes<kFormat>(codes, first / kInt8Block, row.codes + c - first);
+  constexpr size_t kValues = kBlocks * kInt8Block;
+  size_t c = 0;
+  for (; c + kValues <= cols; c += kValues) {
+    RoundAndStore<kFormat>(x, c, kBlocks, row);
   }
-  if constexpr (!kOrder.sums) StoreLaneSums(row, cols, kOrder.vectors);
+  if (c < cols) {
+    RoundAndStore<kFormat>(x, c, (cols - c) / kInt8Block, row);
+  }
+  if constexpr (!kOrder.sums && !kOrder.halves) {
+    StoreLaneSums(row, cols, kOrder.vectors);
+  }
 }
 
 void RoundRow(WeightFormat format, const float* x, size_t cols, uint8_t* out) {

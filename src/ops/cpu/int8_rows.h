@@ -20,9 +20,9 @@ struct Int8Row {
   int8_t* codes;       // [cols], in the order in which a kernel meets them
   int32_t* lane_sums;  // minus the sum of the codes that a lane takes in a step
   float* scales;       // [cols / 32]; times the unit of the weights' codes
-  float* sums;         // [cols / 32]: scale * sum of the codes
+  float* sums;         // [cols / 32]: scale * sum of the codes; for Q4_K
   float* half_scales;  // [cols / 16]: of the block that the 16 values are in
-  float* half_sums;    // [cols / 16]: scale * sum of the 16 codes
+  float* half_sums;    // [cols / 16]: scale * sum of the 16 codes; for Q2_K
   int32_t* block_sums;  // [cols / 32]: sum of the codes
 };
 

@@ -46,6 +46,10 @@ struct Q4KShape : PlainParts {
   static HWY_INLINE const float* XSums(const Int8Row& x, size_t c) {
     return x.sums + c / 32;
   }
+  // Of the group alone: what lies behind them may be anything.
+  static HWY_INLINE VF LoadXSums(const Int8Row& x, size_t c) {
+    return Widen(hn::LoadU(k8F, XSums(x, c)));
+  }
 };
 
 struct Q4KCodes : Q4KShape {
@@ -116,6 +120,9 @@ struct Q2KShape {
   }
   static HWY_INLINE const float* XSums(const Int8Row& x, size_t c) {
     return x.half_sums + c / kPart;
+  }
+  static HWY_INLINE VF LoadXSums(const Int8Row& x, size_t c) {
+    return Load(XSums(x, c));
   }
 };
 
