@@ -43,6 +43,11 @@ class RandomWords {
   uint64_t key_;
 };
 
+// A word of eight such bytes, for maps of all bytes at once.
+constexpr uint64_t EightOf(uint8_t byte) {
+  return uint64_t{0x0101010101010101} * byte;
+}
+
 // Fills `out` with map(word) for the words of `key`, eight bytes each, the last
 // one cut. Little-endian.
 template <typename Map>

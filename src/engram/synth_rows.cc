@@ -6,16 +6,13 @@ namespace ecphory::engram {
 
 namespace {
 
-// Eight bytes of 0x.. each.
-constexpr uint64_t Bytes(uint8_t byte) { return 0x0101010101010101 * byte; }
-
 // 0x7f and 0xff, the NaNs, become their lower neighbours.
 uint64_t ToCodes(uint64_t x) {
-  const uint64_t nan = ((x & Bytes(0x7f)) + Bytes(1)) & Bytes(0x80);
+  const uint64_t nan = ((x & EightOf(0x7f)) + EightOf(1)) & EightOf(0x80);
   return x ^ nan >> 7;
 }
 
-uint64_t ToScales(uint64_t x) { return (x & Bytes(0x07)) | Bytes(0x70); }
+uint64_t ToScales(uint64_t x) { return (x & EightOf(0x07)) | EightOf(0x70); }
 
 // Exponents 112..127.
 uint64_t ToBf16(uint64_t x) {

@@ -4,28 +4,26 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/counter_random.h"
 #include "tensor/float_codec.h"
 
 namespace ecphory {
 
 namespace {
 
-// Eight bytes of 0x.. each.
-constexpr uint64_t Bytes(uint8_t byte) { return 0x0101010101010101 * byte; }
-
 uint64_t AnyBits(uint64_t bits) { return bits; }
 
 // int8 codes -127 to 127: -128, which no encoder makes, becomes 0.
 uint64_t RandomQ8(uint64_t bits) {
-  const uint64_t rest = bits ^ Bytes(0x80);
+  const uint64_t rest = bits ^ EightOf(0x80);
   const uint64_t nonzero =
-      (((rest & Bytes(0x7f)) + Bytes(0x7f)) | rest) & Bytes(0x80);
-  return bits ^ (nonzero ^ Bytes(0x80));
+      (((rest & EightOf(0x7f)) + EightOf(0x7f)) | rest) & EightOf(0x80);
+  return bits ^ (nonzero ^ EightOf(0x80));
 }
 
 // Four bits 8..15 twice, as scale and as offset of a sub-block.
 uint64_t RandomQ2Scales(uint64_t bits) {
-  const uint64_t s = (bits & Bytes(0x07)) | Bytes(0x08);
+  const uint64_t s = (bits & EightOf(0x07)) | EightOf(0x08);
   return s | s << 4;
 }
 
@@ -73,8 +71,8 @@ void PutWords(RandomWords* words, size_t count, const Map& map, uint8_t* out) {
 }  // namespace
 
 uint64_t RandomE4M3(uint64_t bits) {
-  bits |= Bytes(0x40);
-  const uint64_t nan = ((bits & Bytes(0x7f)) + Bytes(1)) & Bytes(0x80);
+  bits |= EightOf(0x40);
+  const uint64_t nan = ((bits & EightOf(0x7f)) + EightOf(1)) & EightOf(0x80);
   return bits ^ nan >> 7;  // 0x7f becomes 0x7e
 }
 
