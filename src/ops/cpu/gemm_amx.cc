@@ -1,6 +1,7 @@
 #include "ops/cpu/gemm_amx.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
@@ -19,8 +20,8 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Every processor with AMX has what this target asks for.
-bool TargetHasAmx() { return HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL; }
+// AVX-512 with VBMI. Every processor with AMX has what this target asks for.
+bool TargetHasVbmi() { return HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL; }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -43,7 +44,7 @@ namespace ecphory {
 
 namespace {
 
-HWY_EXPORT(TargetHasAmx);
+HWY_EXPORT(TargetHasVbmi);
 
 // 2^-60 and 2^60 as bf16.
 constexpr uint32_t kLeast = 67 << 7, kMost = 187 << 7;
@@ -313,22 +314,24 @@ class E2M1Unpacker {
 
 constexpr uint32_t kLeaveRow = 0xffff;
 
-template <>
-class RowUnpacker<WeightFormat::kFp4Row32> {
+// A row of either format of e2m1 codes; Row(weight, stored row) says where the
+// codes and the scale of a block lie.
+template <class Row>
+class E2M1RowUnpacker {
  public:
-  static constexpr size_t kBytes = 16;
+  static constexpr size_t kBytes = Row::kBytes;
   ECPHORY_AMX_INLINE uint32_t operator()(const Matrix& weight, size_t row,
                                          size_t begin, size_t end,
                                          uint16_t* out) const {
-    const size_t stored = weight.first_row + row;
-    const uint8_t* const p = weight.data + stored * (weight.cols / 2);
-    const uint8_t* const scales = weight.scales + stored * (weight.cols / 32);
+    const Row from(weight, weight.first_row + row);
     bool leave = false;
     for (size_t b = begin; b < end; ++b, out += kTileValues) {
-      if (__builtin_expect(!ScaleInside(scales[b]), 0)) {
-        leave |= LeavesBlock(scales[b], p + b * kBytes, kBytes, 0x77);
+      const uint8_t* const codes = from.codes(b);
+      const uint8_t scale = from.scale(b);
+      if (__builtin_expect(!ScaleInside(scale), 0)) {
+        leave |= LeavesBlock(scale, codes, kAmxBlock / 2, 0x77);
       }
-      unpack_(p + b * kBytes, scales[b], out);
+      unpack_(codes, scale, out);
     }
     return leave ? kLeaveRow : 0;
   }
@@ -337,29 +340,40 @@ class RowUnpacker<WeightFormat::kFp4Row32> {
   E2M1Unpacker unpack_;
 };
 
-template <>
-class RowUnpacker<WeightFormat::kMXFP4> {
+// Codes and scales in two arrays.
+class Fp4Row {
+ public:
+  static constexpr size_t kBytes = 16;  // of a block, from codes to codes
+  Fp4Row(const Matrix& weight, size_t row)
+      : codes_(weight.data + row * (weight.cols / 2)),
+        scales_(weight.scales + row * (weight.cols / kAmxBlock)) {}
+  const uint8_t* codes(size_t block) const { return codes_ + block * kBytes; }
+  uint8_t scale(size_t block) const { return scales_[block]; }
+
+ private:
+  const uint8_t* codes_;
+  const uint8_t* scales_;
+};
+
+// Each block's scale before its codes.
+class Mxfp4Row {
  public:
   static constexpr size_t kBytes = 17;
-  ECPHORY_AMX_INLINE uint32_t operator()(const Matrix& weight, size_t row,
-                                         size_t begin, size_t end,
-                                         uint16_t* out) const {
-    const uint8_t* const p =
-        weight.data + (weight.first_row + row) * (weight.cols / 32 * kBytes);
-    bool leave = false;
-    for (size_t b = begin; b < end; ++b, out += kTileValues) {
-      const uint8_t* const block = p + b * kBytes;
-      if (__builtin_expect(!ScaleInside(block[0]), 0)) {
-        leave |= LeavesBlock(block[0], block + 1, 16, 0x77);
-      }
-      unpack_(block + 1, block[0], out);
-    }
-    return leave ? kLeaveRow : 0;
+  Mxfp4Row(const Matrix& weight, size_t row)
+      : blocks_(weight.data + row * (weight.cols / kAmxBlock * kBytes)) {}
+  const uint8_t* codes(size_t block) const {
+    return blocks_ + block * kBytes + 1;
   }
+  uint8_t scale(size_t block) const { return blocks_[block * kBytes]; }
 
  private:
-  E2M1Unpacker unpack_;
+  const uint8_t* blocks_;
 };
+
+template <>
+class RowUnpacker<WeightFormat::kFp4Row32> : public E2M1RowUnpacker<Fp4Row> {};
+template <>
+class RowUnpacker<WeightFormat::kMXFP4> : public E2M1RowUnpacker<Mxfp4Row> {};
 
 // The bits of an e4m3 code are those of a bf16 that is 2^120 too small, unless
 // it is subnormal: those seven are looked up.
@@ -679,6 +693,12 @@ class SetProduct {
 };
 
 template <WeightFormat kFormat>
+ECPHORY_AMX_ATTR uint32_t UnpackRow(const Matrix& weight, size_t row,
+                                    size_t begin, size_t end, uint16_t* out) {
+  return RowUnpacker<kFormat>()(weight, row, begin, end, out);
+}
+
+template <WeightFormat kFormat>
 ECPHORY_AMX_ATTR void Multiply(const Matrix& weight, const AmxInputs& inputs,
                                float* const* y, size_t begin, size_t end,
                                bool* left_rows) {
@@ -712,13 +732,18 @@ ECPHORY_AMX_ATTR double MultiplyAdds(size_t rounds) {
 
 #else
 
-// Never called, as TakesAmx() says.
+// Never called, as TakesAmx() and PacksForAmx() say.
 bool ProcessorHasAmx() { return false; }
 void PackGroup(WeightFormat, const AmxInputs&, const Set&, size_t, size_t,
                size_t, const float* const*) {
   ECPHORY_CHECK(false);
 }
 uint32_t Largest(const float*, size_t) {
+  ECPHORY_CHECK(false);
+  return 0;
+}
+template <WeightFormat kFormat>
+uint32_t UnpackRow(const Matrix&, size_t, size_t, size_t, uint16_t*) {
   ECPHORY_CHECK(false);
   return 0;
 }
@@ -734,11 +759,28 @@ double MultiplyAdds(size_t) {
 
 #endif
 
+// Calls body(format) with the format as a constant, if AMX takes it.
+template <class Body>
+void WithAmxFormat(WeightFormat format, const Body& body) {
+  using F = WeightFormat;
+  switch (format) {
+    case F::kBF16: return body(std::integral_constant<F, F::kBF16>());
+    case F::kMXFP4: return body(std::integral_constant<F, F::kMXFP4>());
+    case F::kFp8Tile32: return body(std::integral_constant<F, F::kFp8Tile32>());
+    case F::kFp4Row32: return body(std::integral_constant<F, F::kFp4Row32>());
+    default: ECPHORY_CHECK(false);
+  }
+}
+
 }  // namespace
+
+bool PacksForAmx() {
+  return ECPHORY_AMX && HWY_DYNAMIC_DISPATCH(TargetHasVbmi)();
+}
 
 bool UsesAmx() {
   static const bool processor = ProcessorHasAmx();
-  return processor && HWY_DYNAMIC_DISPATCH(TargetHasAmx)();
+  return processor && PacksForAmx();
 }
 
 bool TakesAmx(const Matrix& weight, MatmulInput input, size_t tokens) {
@@ -786,23 +828,31 @@ bool AmxLeavesToken(uint32_t largest) {
   return Outside(largest, kLeast << 16, kMost << 16);
 }
 
+bool UnpackAmxRow(const Matrix& weight, size_t row, float* values) {
+  const Places places(weight.format);
+  const size_t blocks = weight.cols / kAmxBlock;
+  uint16_t unpacked[kChunk * kTileValues];
+  uint32_t largest = 0;
+  for (size_t b = 0; b < blocks; b += kChunk) {
+    const size_t count = std::min(kChunk, blocks - b);
+    WithAmxFormat(weight.format, [&](auto format) {
+      largest = std::max(largest, UnpackRow<decltype(format)::value>(
+                                      weight, row, b, b + count, unpacked));
+    });
+    for (size_t i = 0; i < count * kAmxBlock; ++i) {
+      const size_t block = i / kAmxBlock, place = i % kAmxBlock;
+      values[(b + block) * kAmxBlock + places.element[place]] =
+          BF16ToF32(unpacked[block * kTileValues + place]);
+    }
+  }
+  return Outside(largest, kLeast, kMost);
+}
+
 void MultiplyAmx(const Matrix& weight, const AmxInputs& inputs, float* const* y,
                  size_t begin, size_t end, bool* left_rows) {
-  switch (weight.format) {
-    case WeightFormat::kBF16:
-      return Multiply<WeightFormat::kBF16>(weight, inputs, y, begin, end,
-                                           left_rows);
-    case WeightFormat::kMXFP4:
-      return Multiply<WeightFormat::kMXFP4>(weight, inputs, y, begin, end,
-                                            left_rows);
-    case WeightFormat::kFp8Tile32:
-      return Multiply<WeightFormat::kFp8Tile32>(weight, inputs, y, begin, end,
-                                                left_rows);
-    case WeightFormat::kFp4Row32:
-      return Multiply<WeightFormat::kFp4Row32>(weight, inputs, y, begin, end,
-                                               left_rows);
-    default: ECPHORY_CHECK(false);
-  }
+  WithAmxFormat(weight.format, [&](auto format) {
+    Multiply<decltype(format)::value>(weight, inputs, y, begin, end, left_rows);
+  });
 }
 
 double MultiplyAddsAmx(size_t rounds) { return MultiplyAdds(rounds); }

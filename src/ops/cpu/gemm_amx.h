@@ -34,6 +34,9 @@ namespace ecphory {
 // the permission that Linux wants) and the Highway target is one that comes
 // with it, AVX3_DL.
 bool UsesAmx();
+// Whether inputs can be packed and rows unpacked here, which takes less than
+// AMX: that target, AVX-512 with VBMI.
+bool PacksForAmx();
 
 // Whether products of `weight` with `tokens` inputs run on AMX: bf16 inputs,
 // more than kMaxFewTokens. Fewer are bound by reading W, where the detour of
@@ -99,6 +102,9 @@ uint32_t LargestMagnitude(const float* x, size_t n);
 // Token `token` as it was before packing, but for what is below 2^-133.
 void UnpackAmxInput(WeightFormat format, const AmxInputs& inputs, size_t token,
                     float* x);
+// The values of a row as MultiplyAmx() unpacks it, for tests; whether the row
+// is left to fp32, and its values are of no meaning.
+bool UnpackAmxRow(const Matrix& weight, size_t row, float* values);
 // Whether a token is left to fp32.
 bool AmxLeavesToken(uint32_t largest);
 
