@@ -305,7 +305,7 @@ AmxInputs ExpertBlock::AmxOf(const AmxInputs& batch, size_t slot,
                              size_t slots) const {
   AmxInputs one = batch;
   const size_t first = slot - batch_first_;
-  one.values += first * batch.cols * batch.parts;
+  one.values += first * batch.cols;
   one.largest += first;
   if (batch.x != nullptr) one.x += first;
   one.tokens = slots;
@@ -316,22 +316,19 @@ AmxInputs ExpertBlock::AmxOf(const AmxInputs& batch, size_t slot,
 void ExpertBlock::PackBatch(const Batch& batch, ThreadPool& pool) {
   struct Inputs;
   struct Hidden;
-  const size_t parts = AmxParts(args_.input);
   const auto inputs = [&](size_t cols, uint16_t* values, uint32_t* largest) {
     return AmxInputs{.values = values,
                      .largest = largest,
                      .tokens = batch.slots,
                      .cols = cols,
-                     .parts = parts,
-                     .set_tokens = AmxSetTokens(parts)};
+                     .set_tokens = kAmxSetTokens};
   };
-  amx_x_ =
-      inputs(args_.dim,
-             ThreadScratch<Inputs, uint16_t>(batch.slots * args_.dim * parts),
-             ThreadScratch<Inputs, uint32_t>(batch.slots));
-  amx_hidden_ = inputs(
-      inner_, ThreadScratch<Hidden, uint16_t>(batch.slots * inner_ * parts),
-      ThreadScratch<Hidden, uint32_t>(batch.slots));
+  amx_x_ = inputs(args_.dim,
+                  ThreadScratch<Inputs, uint16_t>(batch.slots * args_.dim),
+                  ThreadScratch<Inputs, uint32_t>(batch.slots));
+  amx_hidden_ =
+      inputs(inner_, ThreadScratch<Hidden, uint16_t>(batch.slots * inner_),
+             ThreadScratch<Hidden, uint32_t>(batch.slots));
   amx_x_.x = x_ + batch.first_slot;
   batch_first_ = batch.first_slot;
   for (size_t i = 0; i < batch.slots; ++i) {
@@ -573,8 +570,7 @@ uint64_t ExpertsScratchBytes(const ScratchShape& shape) {
         slots, std::max(kBatchSlots, LikelySlots(e, tokens)));
     raise(most_slots, slots);
     if (amx) {
-      const uint64_t values = batch * AmxParts(shape.input);
-      raise(amx_packed, values * (shape.dim + e.inner));
+      raise(amx_packed, batch * (shape.dim + e.inner));
       raise(hidden, kMaxFewTokens * e.topk * e.inner);  // of few tokens
     } else {
       raise(bf16 ? hidden16 : hidden, slots * e.inner);

@@ -71,8 +71,8 @@ constexpr size_t kTileFloats = kAmxTile * kAmxTile;
 constexpr size_t kTileValues = kAmxTile * kAmxBlock;
 
 constexpr size_t kMaxPassRows = 512;
-size_t PassRows(size_t cols, size_t tokens, size_t parts) {
-  if (tokens * parts * cols <= kFewValues) return kPanelRows;
+size_t PassRows(size_t cols, size_t tokens) {
+  if (tokens * cols <= kFewValues) return kPanelRows;
   const size_t rows = kSums / (CeilDiv(tokens, kAmxTile) * kAmxTile);
   return std::clamp(rows / kPanelRows * kPanelRows, kPanelRows, kMaxPassRows);
 }
@@ -110,8 +110,7 @@ struct Set {
     return std::min(kAmxTile, tokens - group * kAmxTile);
   }
   uint16_t* Group(const AmxInputs& inputs, size_t group) const {
-    return inputs.values +
-           (first + group * kAmxTile) * inputs.parts * inputs.cols;
+    return inputs.values + (first + group * kAmxTile) * inputs.cols;
   }
 };
 
@@ -169,28 +168,10 @@ ECPHORY_AMX_INLINE void Transpose(__m512i* v) {
   }
 }
 
-// What the upper 16 bits leave of a value; nothing of infinities and NaNs.
-ECPHORY_AMX_INLINE __m512 Rest(__m512 x) {
-  constexpr int kInfinityOrNan = 0x99;
-  const __mmask16 finite =
-      static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, kInfinityOrNan));
-  const __m512 upper = _mm512_castsi512_ps(
-      _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(-0x10000)));
-  return _mm512_maskz_sub_ps(finite, x, upper);
-}
-
 // The upper 16 bits of a block of values, in the order of `places`.
 ECPHORY_AMX_INLINE __m512i Upper(__m512 low, __m512 high, __m512i places) {
   return _mm512_permutex2var_epi16(_mm512_castps_si512(low), places,
                                    _mm512_castps_si512(high));
-}
-
-// A NaN may have all its bits below.
-ECPHORY_AMX_INLINE __m512 Quiet(__m512 x) {
-  const __m512i bits = _mm512_castps_si512(x);
-  return _mm512_castsi512_ps(
-      _mm512_mask_or_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits,
-                           _mm512_set1_epi32(0x400000)));
 }
 
 // For Upper(): the upper half of each place's element.
@@ -203,7 +184,7 @@ ECPHORY_AMX_INLINE __m512i UpperHalves(WeightFormat format) {
   return _mm512_load_si512(index);
 }
 
-// The tokens' pairs of a block of one part.
+// The tokens' pairs of a block.
 ECPHORY_AMX_INLINE void StorePairs(__m512i* v, size_t tokens, uint16_t* out) {
   if (tokens == 1) return _mm512_storeu_si512(out, v[0]);
   Transpose(v);
@@ -219,25 +200,16 @@ ECPHORY_AMX_ATTR void PackGroup(WeightFormat format, const AmxInputs& inputs,
   const __m512i places = UpperHalves(format);
   const size_t tokens = set.GroupTokens(group);
   const float* const* const from = x + set.first + group * kAmxTile;
-  const size_t part_values = kAmxBlock * tokens;
-  uint16_t* out = set.Group(inputs, group) + begin * inputs.parts * part_values;
-  __m512 low[kAmxTile], high[kAmxTile];
-  __m512i v[kAmxTile];
+  const size_t block_values = kAmxBlock * tokens;
+  uint16_t* out = set.Group(inputs, group) + begin * block_values;
+  __m512i v[kAmxTile] = {};  // past the tokens: lanes that are not stored
   for (size_t i = 0; i < (end - begin) * kAmxBlock; i += kAmxBlock) {
     for (size_t t = 0; t < tokens; ++t) {
-      low[t] = Quiet(_mm512_loadu_ps(from[t] + i));
-      high[t] = Quiet(_mm512_loadu_ps(from[t] + i + 16));
+      v[t] = Upper(_mm512_loadu_ps(from[t] + i),
+                   _mm512_loadu_ps(from[t] + i + 16), places);
     }
-    for (size_t part = 0; part < inputs.parts; ++part, out += part_values) {
-      for (size_t t = 0; t < tokens; ++t) {
-        v[t] = Upper(low[t], high[t], places);
-        if (part + 1 == inputs.parts) continue;
-        low[t] = Rest(low[t]);
-        high[t] = Rest(high[t]);
-      }
-      for (size_t t = tokens; t < kAmxTile; ++t) v[t] = _mm512_setzero_si512();
-      StorePairs(v, tokens, out);
-    }
+    StorePairs(v, tokens, out);
+    out += block_values;
   }
 }
 
@@ -480,11 +452,10 @@ ECPHORY_AMX_ATTR void Configure(size_t first, size_t second) {
 // One or two tiles of rows times one or two groups of columns.
 struct TileBlock {
   const uint16_t* rows[2];     // kTileValues a block
-  const uint16_t* columns[2];  // of each group, part by part
+  const uint16_t* columns[2];  // of each group
   size_t stride[2];            // bytes between its pairs
   float* sums[2][2];           // rows, groups
   size_t blocks = 0;
-  size_t parts = 0;
   bool zero = false;  // sums begin at zero
   bool load = false;  // else they are in memory, or still in the tiles
   bool store = false;
@@ -512,18 +483,16 @@ ECPHORY_AMX_INLINE void MultiplyTiles(const TileBlock& t) {
   for (size_t b = 0; b < t.blocks; ++b) {
     _tile_loadd(4, t.rows[0] + b * kTileValues, 64);
     if constexpr (kTwoRows) _tile_loadd(5, t.rows[1] + b * kTileValues, 64);
-    for (size_t part = 0; part < t.parts; ++part) {
-      _tile_loadd(6, first, t.stride[0]);
-      first += step[0];
-      _tile_dpbf16ps(0, 4, 6);
-      if constexpr (kTwoGroups) {
-        _tile_loadd(7, second, t.stride[1]);
-        second += step[1];
-        _tile_dpbf16ps(1, 4, 7);
-      }
-      if constexpr (kTwoRows) _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kTwoRows && kTwoGroups) _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(6, first, t.stride[0]);
+    first += step[0];
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kTwoGroups) {
+      _tile_loadd(7, second, t.stride[1]);
+      second += step[1];
+      _tile_dpbf16ps(1, 4, 7);
     }
+    if constexpr (kTwoRows) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (kTwoRows && kTwoGroups) _tile_dpbf16ps(3, 5, 7);
   }
   if (!t.store) return;
   _tile_stored(0, t.sums[0][0], 64);
@@ -541,7 +510,7 @@ class SetProduct {
       : weight_(weight),
         inputs_(inputs),
         set_(set),
-        pass_(PassRows(weight.cols, set.tokens, inputs.parts)) {
+        pass_(PassRows(weight.cols, set.tokens)) {
     struct Unpacked;
     panel_ = ThreadScratch<Unpacked, uint16_t>(kPanelRows * kChunk * kAmxBlock);
   }
@@ -638,8 +607,8 @@ class SetProduct {
       // Without a second one its pointers are not used.
       const size_t g = group + std::min(i, groups - 1);
       columns[i] = set_.GroupTokens(g);
-      block.columns[i] = set_.Group(inputs_, g) +
-                         begin * inputs_.parts * kAmxBlock * columns[i];
+      block.columns[i] =
+          set_.Group(inputs_, g) + begin * kAmxBlock * columns[i];
       block.stride[i] = 4 * columns[i];
       block.rows[i] = panel_ + i * count * kTileValues;
       for (size_t r = 0; r < 2; ++r) {
@@ -651,7 +620,6 @@ class SetProduct {
       std::copy_n(columns, 2, configured_);
     }
     block.blocks = count;
-    block.parts = inputs_.parts;
     // Where no others come between they stay in the tiles.
     const bool stay = pass_ == kPanelRows && set_.groups <= 2;
     block.zero = begin == 0;
@@ -808,19 +776,15 @@ void UnpackAmxInput(WeightFormat format, const AmxInputs& inputs, size_t token,
                     float* x) {
   const Places places(format);
   const Set set(inputs, token / inputs.set_tokens * inputs.set_tokens);
-  std::fill(x, x + inputs.cols, 0.0f);
   const size_t group = (token - set.first) / kAmxTile;
   const size_t tokens = set.GroupTokens(group);
   const size_t column = (token - set.first) % kAmxTile;
-  for (size_t part = inputs.parts; part-- > 0;) {
-    for (size_t i = 0; i < inputs.cols; ++i) {
-      const size_t block = i / kAmxBlock, place = i % kAmxBlock;
-      const uint16_t* const values =
-          set.Group(inputs, group) +
-          (block * inputs.parts + part) * kAmxBlock * tokens;
-      x[block * kAmxBlock + places.element[place]] +=
-          BF16ToF32(values[2 * (place / 2 * tokens + column) + place % 2]);
-    }
+  for (size_t i = 0; i < inputs.cols; ++i) {
+    const size_t block = i / kAmxBlock, place = i % kAmxBlock;
+    const uint16_t* const values =
+        set.Group(inputs, group) + block * kAmxBlock * tokens;
+    x[block * kAmxBlock + places.element[place]] =
+        BF16ToF32(values[2 * (place / 2 * tokens + column) + place % 2]);
   }
 }
 
@@ -857,11 +821,10 @@ void MultiplyAmx(const Matrix& weight, const AmxInputs& inputs, float* const* y,
 
 double MultiplyAddsAmx(size_t rounds) { return MultiplyAdds(rounds); }
 
-uint64_t AmxScratchBytes(size_t rows, size_t cols, size_t tokens,
-                         size_t parts) {
-  const size_t set = std::min(tokens, AmxSetTokens(parts));
+uint64_t AmxScratchBytes(size_t rows, size_t cols, size_t tokens) {
+  const size_t set = std::min(tokens, kAmxSetTokens);
   const size_t panels =
-      CeilDiv(std::min(rows, PassRows(cols, set, parts)), kPanelRows);
+      CeilDiv(std::min(rows, PassRows(cols, set)), kPanelRows);
   return kPanelRows * kChunk * kAmxBlock * sizeof(uint16_t) +
          2 * panels * CeilDiv(set, kAmxTile) * kTileFloats * sizeof(float);
 }

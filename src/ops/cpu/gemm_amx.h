@@ -1,15 +1,11 @@
 // Products on AMX tiles, for weights whose values are bf16: an instruction adds
 // 16 rows of W times 32 values of 16 columns of inputs to 16 x 16 fp32 sums.
 //
-// A column is an input as bf16. Inputs that are bf16 values are one part;
-// others are three, whose sum they are to the last bit (8 bits of the
-// significand each), one after the other for every 32 values. So every product
-// is exact, as in fp32. A sum takes 32 values of a part at a time: the even
-// ones and the odd ones are added up in turn by fused multiply-adds that begin
-// at zero, their sum is added to what was there. That order is the column's
-// alone: a result is the same bits for any number of tokens that AMX takes and
-// of rows, and those of an input of bf16 values do not depend on whether it
-// came in one part or in three.
+// A column is an input of bf16 values, so that every product is exact, as in
+// fp32. A sum takes 32 values at a time: the even ones and the odd ones are
+// added up in turn by fused multiply-adds that begin at zero, their sum is
+// added to what was there. That order is the column's alone: a result is the
+// same bits for any number of tokens that AMX takes and of rows.
 //
 // The unit takes denormals for zero and knows no other range than bf16's. It is
 // left to fp32 (the caller's, of the rows and tokens that are named)
@@ -40,15 +36,8 @@ bool PacksForAmx();
 
 // Whether products of `weight` with `tokens` inputs run on AMX: bf16 inputs,
 // more than kMaxFewTokens. Fewer are bound by reading W, where the detour of
-// its rows through memory costs 1.5 times the time. Those of kF32 would be 2.3
-// times as fast in three parts, but sums of few tokens and of many must be the
-// same.
+// its rows through memory costs 1.5 times the time.
 bool TakesAmx(const Matrix& weight, MatmulInput input, size_t tokens);
-
-// bf16 parts of an input: 1 or 3.
-inline size_t AmxParts(MatmulInput input) {
-  return input == MatmulInput::kBF16 ? 1 : 3;
-}
 
 // Values of one block along a row; rows are whole blocks.
 inline constexpr size_t kAmxBlock = 32;
@@ -57,21 +46,16 @@ inline constexpr size_t kAmxTile = 16;
 
 // Tokens of a set at most: rows are unpacked once for a set.
 inline constexpr size_t kAmxSetTokens = 512;
-inline size_t AmxSetTokens(size_t parts) {
-  return parts == 1 ? kAmxSetTokens : kAmxSetTokens / 2;
-}
 
 // Packed inputs of `tokens` tokens, in sets of `set_tokens`, a multiple of 16,
 // the last one smaller. 16 tokens of a set make a group, the last one may have
-// fewer. A group holds, block by block and part by part, the pairs of values 0
-// and 1, 2 and 3, ... of all its tokens, in the order in which the format's
-// codes unpack.
+// fewer. A group holds, block by block, the pairs of values 0 and 1, 2 and 3,
+// ... of all its tokens, in the order in which the format's codes unpack.
 struct AmxInputs {
-  uint16_t* values = nullptr;   // [tokens * cols * parts]
+  uint16_t* values = nullptr;   // [tokens * cols]
   uint32_t* largest = nullptr;  // [tokens]: bits of the largest magnitude
   size_t tokens = 0;
   size_t cols = 0;
-  size_t parts = 0;
   size_t set_tokens = 0;
   // [tokens]: the inputs themselves, for those that are left; null where they
   // are not kept, and what is packed has to do.
@@ -81,7 +65,7 @@ struct AmxInputs {
   AmxInputs Set(size_t set) const {
     const size_t first = set * set_tokens;
     AmxInputs one = *this;
-    one.values += first * cols * parts;
+    one.values += first * cols;
     one.largest += first;
     if (x != nullptr) one.x += first;
     one.tokens = std::min(set_tokens, tokens - first);
@@ -99,7 +83,7 @@ void PackAmxGroup(WeightFormat format, const AmxInputs& inputs, size_t group,
 // Bits of the largest magnitude of n values, a multiple of 16; more than those
 // of any number where there is a NaN.
 uint32_t LargestMagnitude(const float* x, size_t n);
-// Token `token` as it was before packing, but for what is below 2^-133.
+// Token `token` as it was before packing.
 void UnpackAmxInput(WeightFormat format, const AmxInputs& inputs, size_t token,
                     float* x);
 // The values of a row as MultiplyAmx() unpacks it, for tests; whether the row
@@ -115,7 +99,7 @@ void MultiplyAmx(const Matrix& weight, const AmxInputs& inputs, float* const* y,
                  size_t begin, size_t end, bool* left_rows);
 
 // What MultiplyAmx() keeps in the calling thread.
-uint64_t AmxScratchBytes(size_t rows, size_t cols, size_t tokens, size_t parts);
+uint64_t AmxScratchBytes(size_t rows, size_t cols, size_t tokens);
 
 // `rounds` products of tiles that stay in registers; returns the operations
 // done, two a multiply-add.

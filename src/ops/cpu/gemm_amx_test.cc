@@ -62,7 +62,7 @@ TEST_F(GemmAmxTest, TakesWhatIsExact) {
       TakesAmx(Weight(WeightFormat::kBF16, 48), MatmulInput::kBF16, 64));
 }
 
-// Three columns are the input to the last bit, in whatever place they lie.
+// In whatever place they lie.
 TEST_F(GemmAmxTest, PackedInputsAreTheInputs) {
   if (!PacksForAmx()) GTEST_SKIP() << "no AVX-512 VBMI";
   constexpr size_t kCols = 96;
@@ -74,15 +74,16 @@ TEST_F(GemmAmxTest, PackedInputsAreTheInputs) {
       x[5] = 0x1.fffffep127f;
       x[6] = -0x1.234566p-110f;
       x[7] = std::numeric_limits<float>::infinity();
+      x[8] = 0x1p-133f;
       std::vector<const float*> rows(tokens);
+      for (float& v : x) v = RoundToBF16(v);
       for (size_t t = 0; t < tokens; ++t) rows[t] = x.data() + t * kCols;
-      GuardedArray<uint16_t> values(3 * tokens * kCols);
+      GuardedArray<uint16_t> values(tokens * kCols);
       GuardedArray<uint32_t> largest(tokens);
       const AmxInputs inputs{.values = values.data(),
                              .largest = largest.data(),
                              .tokens = tokens,
                              .cols = kCols,
-                             .parts = 3,
                              .set_tokens = 32};
       for (size_t g = 0; g < inputs.groups(); ++g) {
         PackAmxGroup(format, inputs, g, 0, kCols / kAmxBlock, rows.data());

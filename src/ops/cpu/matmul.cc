@@ -275,9 +275,8 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
     }
     if (TakesAmx({.format = p.format, .rows = p.rows, .cols = p.cols}, p.input,
                  p.tokens)) {
-      const size_t parts = AmxParts(p.input);
-      amx = std::max(amx, AmxScratchBytes(p.rows, p.cols, p.tokens, parts));
-      amx_packed = std::max<uint64_t>(amx_packed, p.tokens * p.cols * parts);
+      amx = std::max(amx, AmxScratchBytes(p.rows, p.cols, p.tokens));
+      amx_packed = std::max<uint64_t>(amx_packed, p.tokens * p.cols);
       p.tokens = kMaxFewTokens;
     }
     const bool bf16 = TakesBf16(p);

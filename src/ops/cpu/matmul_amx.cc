@@ -23,11 +23,9 @@ AmxInputs InputsOf(const MatmulArgs& args, size_t set_tokens) {
   for (size_t t = 0; t < args.tokens; ++t) x[t] = args.x + t * stride;
   AmxInputs inputs{.tokens = args.tokens,
                    .cols = args.weight.cols,
-                   .parts = AmxParts(args.input),
                    .set_tokens = set_tokens,
                    .x = x};
-  inputs.values =
-      ThreadScratch<Packed, uint16_t>(args.tokens * inputs.cols * inputs.parts);
+  inputs.values = ThreadScratch<Packed, uint16_t>(args.tokens * inputs.cols);
   inputs.largest = ThreadScratch<Packed, uint32_t>(args.tokens);
   return inputs;
 }
@@ -55,10 +53,9 @@ void MultiplySet(const MatmulArgs& args, const AmxInputs& inputs, size_t set,
 
 // Sets of the usual size, unless there are too few rows to go round.
 size_t SetTokens(const MatmulArgs& args, size_t units, size_t threads) {
-  const size_t most = AmxSetTokens(AmxParts(args.input));
   const size_t sets = CeilDiv(2 * threads, units);
   const size_t tokens = CeilDiv(args.tokens, sets);
-  return std::min(most, CeilDiv(tokens, kAmxTile) * kAmxTile);
+  return std::min(kAmxSetTokens, CeilDiv(tokens, kAmxTile) * kAmxTile);
 }
 
 }  // namespace
