@@ -105,7 +105,9 @@ void CachedPages::ForgetIfStale(size_t hits, int64_t faults) {
   if (stale > 0) ForgetAll();
 }
 
-size_t CachedPages::Copy(std::span<const QueuedRead> reads) const {
+// What was copied is worth nothing if the file was cut meanwhile: past its end
+// the last page holds zeros, which no fault tells.
+size_t CachedPages::Copy(std::span<const QueuedRead> reads) {
   struct Batch {
     const uint8_t* from;
     std::span<const QueuedRead> reads;
@@ -119,10 +121,11 @@ size_t CachedPages::Copy(std::span<const QueuedRead> reads) const {
     }
   };
   (void)!RunGuarded(bytes_, body, &batch);
-  return batch.done;
+  return Check() ? batch.done : 0;
 }
 
-// Those that are marked; unmarks them from the first that could not be had.
+// Those that are marked; unmarks them from the first that could not be had, and
+// all if the file was cut meanwhile.
 void CachedPages::CopyTaken(std::span<const QueuedRead> reads, uint8_t* taken) {
   struct Batch {
     const uint8_t* from;
@@ -146,9 +149,10 @@ void CachedPages::CopyTaken(std::span<const QueuedRead> reads, uint8_t* taken) {
       b->done = i + 1;
     }
   };
-  if (RunGuarded(bytes_, body, &batch)) return;
-  std::memset(taken + batch.done, 0, reads.size() - batch.done);
-  ForgetAll();
+  const bool whole = RunGuarded(bytes_, body, &batch);
+  if (!whole) ForgetAll();
+  const size_t good = Check() ? batch.done : 0;
+  std::memset(taken + good, 0, reads.size() - good);
 }
 
 bool CachedPages::ReadAtOnce(const QueuedRead& read) {

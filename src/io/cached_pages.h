@@ -32,8 +32,9 @@ class CachedPages {
   void ForgetAll();
 
   // Copies known reads, in order; returns how many. The first that is not
-  // copied could not be had (the file was cut, the disk failed).
-  size_t Copy(std::span<const QueuedRead> reads) const;
+  // copied could not be had (the file was cut, before or meanwhile; the disk
+  // failed).
+  size_t Copy(std::span<const QueuedRead> reads);
 
   // taken[i] becomes 1 where the page cache had all of reads[i], which is then
   // in its buffer: copied where it is known, read without waiting for the disk

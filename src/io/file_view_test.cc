@@ -116,6 +116,27 @@ TEST_P(FileViewTest, AFileCutUnderIt) {
   EXPECT_NE(status.message().find("cut to 8192 bytes"), std::string::npos);
 }
 
+// Inside a page that is in use: past its new end it holds zeros, and touching
+// them is no fault.
+TEST_P(FileViewTest, AFileCutInsideAPageThatIsCopied) {
+  if (!GetParam()) GTEST_SKIP() << "has its own copy";
+  const auto view = Make(kBegin, kViewSize);
+  ASSERT_TRUE(view.ok());
+  const ViewRange range{2 * 4096 + 100, 264};
+  const std::string path = dir_ / "f";
+  size_t failed = 9;
+  uint8_t copy[264];
+  const Status status = (*view)->Visit(
+      std::span(&range, 1),
+      [&](size_t, const uint8_t* bytes) {
+        (void)!::truncate(path.c_str(), 2 * 4096 + 50);
+        std::memcpy(copy, bytes, 264);
+      },
+      &failed);
+  EXPECT_EQ(status.code(), StatusCode::kCorrupt) << status.ToString();
+  EXPECT_EQ(failed, 0u);
+}
+
 // The cut comes between the check of the size and the copy.
 TEST_P(FileViewTest, AFileCutWhileItIsCopied) {
   if (!GetParam()) GTEST_SKIP() << "has its own copy";

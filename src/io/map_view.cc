@@ -118,7 +118,8 @@ Status MapView::VisitAll(std::span<const ViewRange> ranges, Call call,
   };
   const bool whole = RunGuarded(bytes_, body, &batch);
   cold_.store(BlocksRead() != blocks, std::memory_order_relaxed);
-  if (whole) return Status::Ok();
+  // Past the end of a file that was cut meanwhile the last page holds zeros.
+  if (whole) return file_->CheckSize();
   *failed = batch.done;
   return Lost(ranges[batch.done]);
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <thread>
 #include <vector>
 
@@ -20,6 +21,42 @@ namespace ecphory {
 namespace {
 
 constexpr uint64_t kSize = 64 * kTestRead;
+
+// Cuts a file while something is copied to `page`: at the first store into it,
+// which is forbidden until then. One at a time.
+class CutAtFirstStore {
+ public:
+  CutAtFirstStore(const std::string& path, off_t size, uint8_t* page)
+      : fd_(::open(path.c_str(), O_WRONLY)), size_(size), page_(page) {
+    EXPECT_GE(fd_, 0);
+    armed_ = this;
+    struct sigaction action {};
+    action.sa_handler = &Cut;
+    ::sigaction(SIGSEGV, &action, &before_);
+    ::mprotect(page_, kTestRead, PROT_NONE);
+  }
+  ~CutAtFirstStore() {
+    EXPECT_EQ(armed_, nullptr) << "nothing was stored";
+    ::mprotect(page_, kTestRead, PROT_READ | PROT_WRITE);
+    ::sigaction(SIGSEGV, &before_, nullptr);
+    ::close(fd_);
+  }
+
+ private:
+  static void Cut(int) {
+    CutAtFirstStore* const cut = armed_;
+    if (cut == nullptr) std::abort();  // a fault of another kind
+    (void)!::ftruncate(cut->fd_, cut->size_);
+    ::mprotect(cut->page_, kTestRead, PROT_READ | PROT_WRITE);
+    armed_ = nullptr;
+  }
+
+  static inline CutAtFirstStore* armed_ = nullptr;
+  const int fd_;
+  const off_t size_;
+  uint8_t* const page_;
+  struct sigaction before_ {};
+};
 
 class PageCacheQueueTest : public ::testing::Test {
  protected:
@@ -128,7 +165,7 @@ TEST_F(PageCacheQueueTest, ACopyThatFailsIsToBeReadAgain) {
   EXPECT_TRUE(pages.Check());
   EXPECT_EQ(pages.Copy(reads), 2u);
   ASSERT_EQ(::truncate((dir_ / "f").c_str(), 4 * kTestRead), 0);
-  EXPECT_EQ(pages.Copy(reads), 1u);
+  EXPECT_EQ(pages.Copy(reads), 0u);
   EXPECT_FALSE(pages.Check());
   EXPECT_FALSE(pages.Knows(reads[0]));
 }
@@ -167,6 +204,44 @@ TEST_F(PageCacheQueueTest, NothingIsTakenOfAFileThatWasCut) {
   pages.Take(reads, taken);
   EXPECT_EQ(taken[0] + taken[1], 0);
   EXPECT_FALSE(pages.Knows(reads[0]));
+}
+
+// Inside a page that is copied: past its new end the file's last page holds
+// zeros, and touching them is no fault.
+TEST_F(PageCacheQueueTest, ACutInsideAPageWhileItIsCopied) {
+  constexpr off_t kCut = 2 * kTestRead + 50;
+  const std::string path = dir_ / "f";
+  // The first store is the first read's; the second is past the cut.
+  const QueuedRead reads[] = {Block(1, 0), Block(2, 1)};
+  for (const bool take : {false, true}) {
+    WriteFile(path, FileBytes(0, kSize));
+    CachedPages pages(file_);
+    for (const QueuedRead& read : reads) pages.Remember(read);
+    ASSERT_TRUE(pages.Check());
+    const CutAtFirstStore cut(path, kCut, memory_.data());
+    if (take) {
+      uint8_t taken[2];
+      pages.Take(reads, taken);
+      EXPECT_EQ(taken[1], 0);
+      // What lies before the cut may have been read instead.
+      EXPECT_TRUE(taken[0] == 0 || HoldsFileBytes(reads[0], 0, 264));
+    } else {
+      EXPECT_EQ(pages.Copy(reads), 0u);
+      EXPECT_FALSE(pages.Knows(reads[0]));
+    }
+  }
+}
+
+// The queue has them read again, of which the file's own reads tell the cut.
+TEST_F(PageCacheQueueTest, AFileCutWhileTheQueueCopies) {
+  Make({});
+  const QueuedRead reads[] = {Block(1, 0), Block(2, 1)};
+  RunReads(queue_.get(), reads);
+  const CutAtFirstStore cut(dir_ / "f", 2 * kTestRead + 50, memory_.data());
+  EXPECT_EQ(RunReads(queue_.get(), reads), (std::vector<int32_t>(2, -EAGAIN)));
+  const std::vector<int32_t> again = RunReads(queue_.get(), reads);
+  EXPECT_EQ(again[0], 264);
+  EXPECT_NE(again[1], 264);
 }
 
 TEST_F(PageCacheQueueTest, WhatIsOnDiskIsLeft) {
