@@ -111,6 +111,7 @@ Status RunGenerate(const RunFlags& flags) {
   ECPHORY_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
                            PromptIds(*model, text));
   ECPHORY_ASSIGN_OR_RETURN(const auto session, Session::Create(model, options));
+  ECPHORY_RETURN_IF_ERROR(CheckContext(prompt.size(), session->context()));
 
   Progress progress("reading the prompt", kProgressTokens);
   RunFacts facts;

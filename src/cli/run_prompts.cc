@@ -45,26 +45,29 @@ bool HoldsJson(const std::string& path) {
              0;
 }
 
+struct Prompt {
+  std::string place;  // "FILE, line N"
+  std::string text;
+};
+
 // One a line; empty lines are none.
-Result<std::vector<std::string>> ReadPrompts(const std::string& path) {
+Result<std::vector<Prompt>> ReadPrompts(const std::string& path) {
   ECPHORY_ASSIGN_OR_RETURN(const std::string text,
                            ReadFileText(path, kMaxFileBytes));
-  std::vector<std::string> prompts;
+  std::vector<Prompt> prompts;
   for (size_t begin = 0, number = 1; begin < text.size(); ++number) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string line = text.substr(begin, end - begin);
     begin = end + 1;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty()) continue;
+    std::string place = path + ", line " + std::to_string(number);
     if (HoldsJson(path)) {
       Result<std::string> prompt = JsonPrompt(line);
-      if (!prompt.ok()) {
-        return prompt.status().WithContext(path + ", line " +
-                                           std::to_string(number));
-      }
+      if (!prompt.ok()) return prompt.status().WithContext(place);
       line = std::move(prompt).value();
     }
-    prompts.push_back(std::move(line));
+    prompts.push_back({std::move(place), std::move(line)});
   }
   if (!prompts.empty()) return prompts;
   return InvalidArgument("%s: no prompt in it, expected one a line",
@@ -169,8 +172,16 @@ Result<std::vector<int32_t>> PromptIds(const Model& model,
   return InvalidArgument("the prompt is empty, expected some text to continue");
 }
 
+Status CheckContext(size_t tokens, uint64_t context) {
+  if (tokens <= context) return {};
+  return OutOfRange(
+      "the prompt has %zu tokens, more than the context of %llu; give a larger "
+      "--ctx or a shorter prompt",
+      tokens, static_cast<unsigned long long>(context));
+}
+
 Status RunPrompts(const PromptsRun& run) {
-  ECPHORY_ASSIGN_OR_RETURN(const std::vector<std::string> prompts,
+  ECPHORY_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts,
                            ReadPrompts(run.file));
   ECPHORY_ASSIGN_OR_RETURN(const auto model, OpenModel(run.model));
   PromptsFacts facts;
@@ -182,10 +193,13 @@ Status RunPrompts(const PromptsRun& run) {
                            Batch::Create(model, run.session, facts.sequences));
   std::vector<std::vector<int32_t>> ids;
   std::vector<GenerateRequest> requests;
-  for (const std::string& prompt : prompts) {
-    ECPHORY_ASSIGN_OR_RETURN(std::vector<int32_t> of_prompt,
-                             PromptIds(*model, prompt));
-    ids.push_back(std::move(of_prompt));
+  for (const Prompt& prompt : prompts) {
+    Result<std::vector<int32_t>> of_prompt = PromptIds(*model, prompt.text);
+    if (!of_prompt.ok()) return of_prompt.status().WithContext(prompt.place);
+    const Status fits =
+        CheckContext(of_prompt->size(), batch->options().context);
+    if (!fits.ok()) return fits.WithContext(prompt.place);
+    ids.push_back(std::move(of_prompt).value());
     requests.push_back({ids.back(), run.generate});
     requests.back().options.cancel = InterruptFlag();
   }

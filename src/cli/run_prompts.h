@@ -24,5 +24,7 @@ Status RunPrompts(const PromptsRun& run);
 // Ids of `text`, at least one.
 Result<std::vector<int32_t>> PromptIds(const Model& model,
                                        const std::string& text);
+// Whether a prompt's tokens fit into a session's context; names --ctx.
+Status CheckContext(size_t tokens, uint64_t context);
 
 }  // namespace ecphory::cli

@@ -178,7 +178,7 @@ expect 0 'Engram: 0 rows' run -m "$model" -p hello -n 4 --no-engram
 expect 0 'exposed of' run -m "$model" -p hello -n 4
 expect 0 '1 generated' run -m "$model" -p x -n 1
 expect 0 'stopped: context' run -m "$model" -p hello -n 40 --temp 0 --ctx 8
-expect 6 'prompt has 5 tokens, but the context of 4' \
+expect 6 'the prompt has 5 tokens, more than the context of 4;.* --ctx' \
   run -m "$model" -p hello --ctx 4
 expect 0 . run -m "$model" -p hello -n 9 --quiet
 [ ! -s err ] || fail "--quiet says: $(cat err)"
@@ -262,8 +262,10 @@ expect 2 'prompts-file' run -m "$model" -p x --prompts-file prompts.txt
 expect 2 'sequences' run -m "$model" -p x --sequences 3
 expect 2 'from 1 to 8192' run -m "$model" --prompts-file prompts.txt \
   --sequences 0
-expect 6 'prompt 1: prompt has 16 tokens, but the context of 8' \
+expect 6 'prompts.txt, line 3: the prompt has 16 tokens, more than .* 8;.* --ctx' \
   run -m "$model" --prompts-file prompts.txt --ctx 8
+expect 6 'prompts.jsonl, line 2: the prompt has 16 tokens' \
+  run -m "$model" --prompts-file prompts.jsonl --ctx 8
 expect 0 '^memory for 32 sequences of 64 tokens' \
   info -m "$model" --ctx 64 --sequences 32
 
