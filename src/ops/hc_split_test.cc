@@ -1,4 +1,5 @@
 // The fused pass of a site against the operators that it stands for.
+#include <bit>
 #include <tuple>
 
 #include "ops/hyper_connection.h"
@@ -309,6 +310,27 @@ TEST_P(HcSplitTest, Bf16StreamsRoundCollapseAndExpand) {
         return site.Outputs(mode);
       };
       EXPECT_TRUE(SameBits(run(kModes[0]), run(kModes[4]))) << dim;
+    }
+  }
+}
+
+// Not a number stays one when it is rounded, whatever its lower bits.
+TEST_P(HcSplitTest, NaNsStayInBf16Streams) {
+  Random random(67);
+  constexpr size_t kDim = 37;
+  for (const uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7f800001u}) {
+    const float nan = std::bit_cast<float>(bits);
+    for (const bool in_y : {false, true}) {
+      Site site({4, kDim, 3}, random);
+      (in_y ? site.y[kDim + 5] : site.comb0[16]) = nan;  // of token 1
+      Fused(site, kModes[6], 3, 1);
+      for (size_t i = 0; i < site.bf16.size(); ++i) {
+        const size_t column = i % kDim, stream = i / kDim % 4;
+        const bool hit = in_y ? column == 5 : stream == 0;
+        EXPECT_EQ(i / (4 * kDim) == 1 && hit,
+                  std::isnan(BF16ToF32(site.bf16[i])))
+            << std::hex << bits << (in_y ? " in y, " : " in comb, ") << i;
+      }
     }
   }
 }

@@ -17,6 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ecphory {
 namespace HWY_NAMESPACE {
 
+constexpr size_t kLineBytes = 64;
+
 // To L2, around the tiles in L1.
 HWY_INLINE void PrefetchL2(const void* p) {
   __builtin_prefetch(p, /*write=*/0, /*locality=*/2);

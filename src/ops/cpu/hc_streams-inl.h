@@ -12,6 +12,7 @@
 
 #include "ops/cpu/vector-inl.h"
 #include "ops/hyper_connection.h"
+#include "tensor/float_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
@@ -39,8 +40,12 @@ class StreamMath {
   HWY_INLINE Mix Broadcast(const float* post, const float* comb) const {
     const size_t n = streams();
     Mix mix;
-    for (size_t k = 0; k < n; ++k) mix.post[k] = hn::Set(kF, post[k]);
-    for (size_t i = 0; i < n * n; ++i) mix.comb[i] = hn::Set(kF, comb[i]);
+    for (size_t k = 0; k < n; ++k) {
+      mix.post[k] = hn::Set(kF, Coefficient(post[k]));
+    }
+    for (size_t i = 0; i < n * n; ++i) {
+      mix.comb[i] = hn::Set(kF, Coefficient(comb[i]));
+    }
     return mix;
   }
 
@@ -66,6 +71,10 @@ class StreamMath {
   }
 
   HWY_INLINE Vectors Expand(const Vectors& in, VF y, const Mix& mix) const {
+    return Rounded(ExpandSums(in, y, mix));
+  }
+  // Expand() in two steps.
+  HWY_INLINE Vectors ExpandSums(const Vectors& in, VF y, const Mix& mix) const {
     const size_t n = streams();
     y = Round(y);
     Vectors out;
@@ -74,9 +83,17 @@ class StreamMath {
       for (size_t j = 0; j < n; ++j) {
         sum = hn::MulAdd(mix.comb[j * n + k], in.v[j], sum);
       }
-      out.v[k] = Round(sum);
+      out.v[k] = sum;
     }
     return out;
+  }
+  HWY_INLINE Vectors Rounded(Vectors sums) const {
+    if constexpr (kRounds) {
+      for (size_t k = 0; k < streams(); ++k) {
+        sums.v[k] = RoundNumberBf16(sums.v[k]);
+      }
+    }
+    return sums;
   }
 
   HWY_INLINE VF Collapse(const Vectors& in, const float* pre) const {
@@ -89,6 +106,10 @@ class StreamMath {
 
  private:
   static HWY_INLINE VF Round(VF x) { return kRounds ? RoundBf16(x) : x; }
+  // A NaN loses its lower bits, so that no sum has any (RoundNumberBf16).
+  static HWY_INLINE float Coefficient(float c) {
+    return kRounds && c != c ? RoundToBF16(c) : c;
+  }
 
   const size_t streams_;
 };

@@ -65,9 +65,12 @@ HWY_INLINE void MultiplyTile(const Rows& rows, const TileWork& work) {
   for (size_t s = work.first; s < work.last; ++s) {
     const float* const h = work.packed + s * kHcChunk;
     const size_t step = kLanes * work.ahead.value_bytes;
+    // Whole lines, of which a vector of values may be a part only.
+    const size_t of_line =
+        (kLineBytes / work.ahead.value_bytes - 1) / kLanes * kLanes;
     const uint8_t* next = work.ahead.h + (s - work.first) * work.vectors * step;
     for (size_t i = 0; i < work.vectors * kLanes; i += kLanes) {
-      PrefetchL2(next);
+      if ((i & of_line) == 0) PrefetchL2(next);
       next += step;
       VF hv[kTokens];
 #pragma GCC unroll 8

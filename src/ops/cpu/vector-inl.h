@@ -172,6 +172,16 @@ HWY_INLINE VF Sigmoid(VF x, SigmoidForm form) {
   return hn::Mul(half, hn::Add(one, hn::Tanh(kF, hn::Mul(half, x))));
 }
 
+// RoundBf16() of numbers, and of NaNs that have no bits below bf16's, as those
+// have that come of bf16 values: half the work.
+HWY_INLINE VF RoundNumberBf16(VF x) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto bits = hn::BitCast(du, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
+  return hn::BitCast(kF, hn::And(rounded, hn::Set(du, 0xffff0000u)));
+}
+
 // float_codec.h's RoundToBF16 in lanes.
 HWY_INLINE VF RoundBf16(VF x) {
   const hn::RebindToUnsigned<DF> du;
