@@ -59,4 +59,12 @@ AnonymousMemory& AnonymousMemory::operator=(AnonymousMemory&& other) noexcept {
   return *this;
 }
 
+void AdviseHugePages(void* memory, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t end = (begin + bytes) / kHugePage * kHugePage;
+  if (first >= end) return;
+  (void)::madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+}
+
 }  // namespace ecphory

@@ -30,4 +30,8 @@ class AnonymousMemory {
   size_t size_ = 0;
 };
 
+// Advises the system to give large pages to memory that is yet to be touched:
+// to what of it fills them, so that no more of it comes than that.
+void AdviseHugePages(void* memory, size_t bytes);
+
 }  // namespace ecphory

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <utility>
 
 namespace ecphory {
@@ -38,6 +43,41 @@ TEST(AnonymousMemory, WhatNoMachineHasIsRefused) {
     ASSERT_FALSE(memory.ok());
     EXPECT_EQ(memory.status().code(), StatusCode::kResourceExhausted);
   }
+}
+
+// Whether large pages were asked for where `p` points, as the kernel says.
+bool HugePagesAskedAt(const uint8_t* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  std::ifstream maps("/proc/self/smaps");
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    std::istringstream range(line);
+    if (range >> std::hex >> begin >> dash >> end && dash == '-') {
+      here = begin <= address && address < end;
+    } else if (here && line.starts_with("VmFlags:")) {
+      return line.find(" hg") != std::string::npos;
+    }
+  }
+  return false;
+}
+
+TEST(AnonymousMemory, LargePagesAreAskedForWhereTheyFit) {
+  if (::access("/sys/kernel/mm/transparent_hugepage", R_OK) != 0) {
+    GTEST_SKIP() << "a kernel without large pages";
+  }
+  constexpr size_t kHuge = 2u << 20;
+  auto memory = AnonymousMemory::Map(4 * kHuge, Pages::kSmall);
+  ASSERT_TRUE(memory.ok());
+  uint8_t* const base = memory->data();
+  AdviseHugePages(base + 1, 2 * kHuge - 2);  // none is whole
+  EXPECT_FALSE(HugePagesAskedAt(base + kHuge));
+  AdviseHugePages(base + 1, 3 * kHuge);
+  EXPECT_FALSE(HugePagesAskedAt(base));
+  EXPECT_TRUE(HugePagesAskedAt(base + kHuge));
+  EXPECT_TRUE(HugePagesAskedAt(base + 3 * kHuge - 1));
+  EXPECT_FALSE(HugePagesAskedAt(base + 3 * kHuge));
 }
 
 }  // namespace

@@ -167,10 +167,10 @@ Result<PreparedCase> PrepareGate(CaseContext& context, size_t tokens,
 void AddStreamCases(const Sizes&, std::vector<OpCase>* cases) {
   for (const size_t tokens : {size_t{1}, kPromptTokens}) {
     const std::string n = std::to_string(tokens);
-    // A token's streams are small: what it reads is the mix's weights.
-    const Limits limits = {.traffic =
-                               tokens > 1 ? Traffic::kUpdate : Traffic::kRead};
-    const auto add = [&](const std::string& name, auto prepare) {
+    // A token's streams are small: what it reads is the mix's weights. A
+    // prompt's lie in large pages where they are a session's.
+    const auto add = [&](const std::string& name, Traffic many, auto prepare) {
+      const Limits limits = {.traffic = tokens > 1 ? many : Traffic::kRead};
       for (const auto format : {StreamFormat::kF32, StreamFormat::kBF16}) {
         const char* const suffix = format == StreamFormat::kBF16 ? "_bf16" : "";
         cases->push_back({name + n + suffix, limits, [=](CaseContext& context) {
@@ -178,9 +178,9 @@ void AddStreamCases(const Sizes&, std::vector<OpCase>* cases) {
                           }});
       }
     };
-    add("mhc/site", PrepareSite);
-    add("mhc/expand", PrepareExpand);
-    add("engram_gate/", PrepareGate);
+    add("mhc/site", Traffic::kUpdateHuge, PrepareSite);
+    add("mhc/expand", Traffic::kUpdate, PrepareExpand);
+    add("engram_gate/", Traffic::kUpdate, PrepareGate);
   }
 }
 

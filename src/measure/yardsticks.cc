@@ -187,7 +187,8 @@ std::vector<BenchYardstick> Yardsticks::Report() const {
 
 void Yardsticks::HoldTo(const Limits& limits, BenchPages pages,
                         BenchFigure* figure) const {
-  const MemoryNames names = NamesFor(pages);
+  const bool huge = limits.traffic == Traffic::kUpdateHuge;
+  const MemoryNames names = NamesFor(huge ? BenchPages::kHuge : pages);
   const auto hold = [&](const char* name, double amount) {
     const double rate = Rate(name);
     if (rate <= 0 || amount / rate <= figure->bound_seconds) return;

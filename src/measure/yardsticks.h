@@ -21,8 +21,9 @@ struct YardstickOptions {
 
 // What bounds the traffic of a figure.
 enum class Traffic : uint8_t {
-  kRead,    // weights and caches: read once
-  kUpdate,  // streams: read and written in place
+  kRead,        // weights and caches: read once
+  kUpdate,      // streams: read and written in place
+  kUpdateHuge,  // likewise, in large pages whatever the run's are
 };
 
 // What bounds its arithmetic.

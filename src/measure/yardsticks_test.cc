@@ -48,6 +48,10 @@ TEST(Yardsticks, TheLongerBoundHolds) {
   BenchFigure update = Figure(1e9, 1, 1);
   yardsticks.HoldTo({.traffic = Traffic::kUpdate}, BenchPages::kSmall, &update);
   EXPECT_EQ(update.bound, "update");
+  BenchFigure huge = Figure(1e9, 1, 1);
+  yardsticks.HoldTo({.traffic = Traffic::kUpdateHuge}, BenchPages::kSmall,
+                    &huge);
+  EXPECT_EQ(huge.bound, "update_huge");
 
   BenchFigure arithmetic = Figure(1, 1e12, 2e12 / yardsticks.Rate("fma"));
   yardsticks.HoldTo({}, BenchPages::kSmall, &arithmetic);
