@@ -433,16 +433,11 @@ HWY_INLINE void StoreRows(const float* sums, const Int8Group& group, float* y) {
 template <size_t kFirst, class Codes>
 HWY_INLINE void AddLastBlocks(const Codes (&rows)[2], const uint8_t* x,
                               size_t c, VF (&acc)[2]) {
-  const hn::Half<DF> half;
   Codes both[1] = {rows[0]};
   both[0].BeginBlocks(rows[0].Block(c), rows[1].Block(c));
-  VF sums[1] = {hn::Combine(kF, hn::LowerHalf(half, acc[1]),
-                            hn::LowerHalf(half, acc[0]))};
+  VF sums[1] = {FirstHalves(acc[0], acc[1])};
   AddProducts<kFirst>(kF, both, x, sums);
-  acc[0] = hn::Combine(kF, hn::UpperHalf(half, acc[0]),
-                       hn::LowerHalf(half, sums[0]));
-  acc[1] = hn::Combine(kF, hn::UpperHalf(half, acc[1]),
-                       hn::UpperHalf(half, sums[0]));
+  StoreFirstHalves(sums[0], acc[0], acc[1]);
   SubtractMins<0, 0>(both[0], x, acc[0]);
   SubtractMins<1, 0>(both[0], x, acc[1]);
 }
@@ -450,36 +445,33 @@ HWY_INLINE void AddLastBlocks(const Codes (&rows)[2], const uint8_t* x,
 // Four rows, two at a time: what two need stays in registers, and the decoding
 // of the next two overlaps with their products.
 template <size_t kFirst, class Codes>
-HWY_INLINE void DigitRows(const Matrix& weight, const Int8Group& group,
-                          const uint8_t* x, float* y) {
+HWY_INLINE void DigitRows(const PackedRows& packed, size_t cols,
+                          const Int8Group& group, const uint8_t* x, float* y) {
   alignas(64) float sums[kInt8Rows * kLanes];
   for (size_t r = 0; r < kInt8Rows; r += 2) {
-    Codes rows[2] = {Codes(weight, group.row(r)),
-                     Codes(weight, group.row(r + 1))};
+    Codes rows[2] = {Codes(packed.row(group.row(r))),
+                     Codes(packed.row(group.row(r + 1)))};
     VF acc[2] = {hn::Zero(kF), hn::Zero(kF)};
     size_t c = 0;
     const uint8_t* groups = x;
-    AddWholeGroups<kFirst>(rows, groups, c, weight.cols, acc);
-    if (c < weight.cols) AddLastBlocks<kFirst>(rows, groups, c, acc);
+    AddWholeGroups<kFirst>(rows, groups, c, cols, acc);
+    if (c < cols) AddLastBlocks<kFirst>(rows, groups, c, acc);
     Store(acc[0], sums + r * kLanes);
     Store(acc[1], sums + (r + 1) * kLanes);
   }
   StoreRows(sums, group, y);
 }
 
-// One token, four rows a quarter of all apart (matvec-inl.h). A function of its
-// own with and without lowest digits: inlined, GCC moves what they have in
-// common above the choice between them, and runs out of registers.
+// One token. A function of its own with and without lowest digits: inlined, GCC
+// moves what they have in common above the choice between them, and runs out of
+// registers.
 template <bool kLowest, class Codes>
 HWY_NOINLINE void DigitMatvecRows(const Matrix& weight, const uint8_t* x,
                                   float* y, size_t begin, size_t end) {
-  constexpr size_t kFirst = kLowest ? 0 : 1;
-  const size_t quarter = (end - begin) / kInt8Rows;
-  for (size_t row = begin; row < begin + quarter; ++row) {
-    DigitRows<kFirst, Codes>(weight, Int8Group::Apart(row, quarter), x, y);
-  }
-  const size_t rest = begin + kInt8Rows * quarter;
-  if (rest < end) DigitRows<kFirst, Codes>(weight, Int8Group(rest, end), x, y);
+  const PackedRows rows(weight);
+  ForFourRows(begin, end, [&](const Int8Group& group) HWY_ATTR {
+    DigitRows<kLowest ? 0 : 1, Codes>(rows, weight.cols, group, x, y);
+  });
 }
 
 template <class Codes>

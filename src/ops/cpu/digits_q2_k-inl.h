@@ -53,6 +53,7 @@ inline constexpr Q2KPartOfByte kQ2KPartOfByte;
 struct Q2KDigitCodes : Q2KDigitShape {
   using Shape = Q2KDigitShape;
 
+  explicit Q2KDigitCodes(const uint8_t* row) : blocks(row) {}
   Q2KDigitCodes(const Matrix& weight, size_t row)
       : blocks(RowBytes(weight, row)) {}
   // In a row's last block, if it has none to go with, the block is both.

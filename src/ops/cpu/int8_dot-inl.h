@@ -85,11 +85,15 @@ HWY_INLINE VI32 Products(const VU8 (&codes)[Codes::kVectors],
   if constexpr (Codes::kOffsetBits != 0) {
     sums = hn::ShiftLeft<Codes::kOffsetBits>(lane_sums);
   }
+  // Of many vectors two sums, for each waits for what was added before.
+  constexpr bool kTwo = Codes::kVectors > 4;
+  VI32 others = hn::Zero(kI32);
 #pragma GCC unroll 8
   for (size_t v = 0; v < Codes::kVectors; ++v) {
-    sums = AddQuads(sums, codes[v], x[v]);
+    VI32& sum = kTwo && v % 2 == 1 ? others : sums;
+    sum = AddQuads(sum, codes[v], x[v]);
   }
-  return sums;
+  return kTwo ? hn::Add(sums, others) : sums;
 }
 
 // Which part of its group each lane of a step belongs to.
@@ -128,10 +132,10 @@ HWY_INLINE VF Spread(VF scales, size_t step) {
 }
 
 // The products of one step: `n` values, all of it when kWhole.
-template <bool kWhole, class Codes>
-HWY_INLINE void AddStep(const Codes (&rows)[kInt8Rows], const Int8Row& x,
-                        size_t c, size_t step, size_t n,
-                        const VF (&scales)[kInt8Rows], VF (&sums)[kInt8Rows]) {
+template <bool kWhole, class Codes, size_t kRows>
+HWY_INLINE void AddStep(const Codes (&rows)[kRows], const Int8Row& x, size_t c,
+                        size_t step, size_t n, const VF (&scales)[kRows],
+                        VF (&sums)[kRows]) {
   const size_t first = c + step * Codes::kSpan;
   const auto* const codes = reinterpret_cast<const uint8_t*>(x.codes) + first;
   VU8 xv[Codes::kVectors];
@@ -142,7 +146,7 @@ HWY_INLINE void AddStep(const Codes (&rows)[kInt8Rows], const Int8Row& x,
   const VI32 lane_sums =
       hn::Load(kI32, x.lane_sums + first / Codes::kSpan * kLanes);
 #pragma GCC unroll 4
-  for (size_t r = 0; r < kInt8Rows; ++r) {
+  for (size_t r = 0; r < kRows; ++r) {
     VU8 w[Codes::kVectors];
     rows[r].template Step<kWhole>(step, n, w);
     const VF products = hn::ConvertTo(kF, Products<Codes>(w, xv, lane_sums));
@@ -150,10 +154,9 @@ HWY_INLINE void AddStep(const Codes (&rows)[kInt8Rows], const Int8Row& x,
   }
 }
 
-template <size_t kSteps, class Codes>
-HWY_INLINE void AddSteps(const Codes (&rows)[kInt8Rows], const Int8Row& x,
-                         size_t c, const VF (&scales)[kInt8Rows],
-                         VF (&sums)[kInt8Rows]) {
+template <size_t kSteps, class Codes, size_t kRows>
+HWY_INLINE void AddSteps(const Codes (&rows)[kRows], const Int8Row& x, size_t c,
+                         const VF (&scales)[kRows], VF (&sums)[kRows]) {
 #pragma GCC unroll 8
   for (size_t i = 0; i < kSteps; ++i) {
     AddStep<true>(rows, x, c, i, Codes::kSpan, scales, sums);
@@ -210,6 +213,21 @@ HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
   }
   StoreSums4(acc[0], acc[1], acc[2], acc[3], sums);
 }
+
+#if HWY_TARGET == HWY_AVX3_DL
+
+// The first halves of two vectors as one, and back.
+HWY_INLINE VF FirstHalves(VF a, VF b) {
+  const hn::Half<DF> half;
+  return hn::Combine(kF, hn::LowerHalf(half, b), hn::LowerHalf(half, a));
+}
+HWY_INLINE void StoreFirstHalves(VF both, VF& a, VF& b) {
+  const hn::Half<DF> half;
+  a = hn::Combine(kF, hn::UpperHalf(half, a), hn::LowerHalf(half, both));
+  b = hn::Combine(kF, hn::UpperHalf(half, b), hn::UpperHalf(half, both));
+}
+
+#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ecphory

@@ -136,6 +136,7 @@ struct Iq2xxsPair {
 struct Iq2xxsCodes : Iq2xxsShape {
   using Shape = Iq2xxsShape;
 
+  explicit Iq2xxsCodes(const uint8_t* row) : blocks(row) {}
   Iq2xxsCodes(const Matrix& weight, size_t row)
       : blocks(RowBytes(weight, row)) {}
   // In a row's last block, if it has none to go with, the block is both.

@@ -49,6 +49,54 @@ void Int8Panel(const Matrix& weight, const Int8Group& group,
   }
 }
 
+#if HWY_TARGET == HWY_AVX3_DL
+
+// Four rows of a format whose groups are two blocks and one step, two at a
+// time, so that what they need stays in registers; their last blocks, if these
+// have none to go with, are a group, of which both halves of the lanes meet the
+// same inputs.
+template <class Codes>
+HWY_INLINE void Int8FourRows(const PackedRows& packed, const Int8Group& group,
+                             const Int8Row& x, size_t cols, float* y) {
+  constexpr size_t kGroup = Codes::kGroup;
+  static_assert(kGroup == Codes::kSpan && !Codes::kMins);
+  alignas(64) float sums[kInt8Rows * kLanes];
+  for (size_t r = 0; r < kInt8Rows; r += 2) {
+    Codes rows[2] = {Codes(packed.row(group.row(r))),
+                     Codes(packed.row(group.row(r + 1)))};
+    VF acc[2] = {hn::Zero(kF), hn::Zero(kF)};
+    size_t c = 0;
+    for (; c + kGroup <= cols; c += kGroup) {
+      VF scales[2];
+#pragma GCC unroll 2
+      for (size_t i = 0; i < 2; ++i) {
+        rows[i].Begin(c, kGroup);
+        AskAhead(rows[i].group, Codes::kAskedBytes);
+        scales[i] = hn::Mul(rows[i].Scales(), Load(Codes::XScales(x, c)));
+      }
+      AddStep<true>(rows, x, c, 0, kGroup, scales, acc);
+    }
+    if (c < cols) {
+      Codes both[1] = {rows[0]};
+      both[0].BeginBlocks(rows[0].Block(c), rows[1].Block(c));
+      const VF x_scales{
+          _mm512_broadcast_f32x8(_mm256_loadu_ps(Codes::XScales(x, c)))};
+      const VF scales[1] = {hn::Mul(both[0].Scales(), x_scales)};
+      VF last[1] = {FirstHalves(acc[0], acc[1])};
+      AddStep<true>(both, x, c, 0, kGroup, scales, last);
+      StoreFirstHalves(last[0], acc[0], acc[1]);
+    }
+    Store(acc[0], sums + r * kLanes);
+    Store(acc[1], sums + (r + 1) * kLanes);
+  }
+  float rows[kInt8Rows];
+  StoreSums4(Load(sums), Load(sums + kLanes), Load(sums + 2 * kLanes),
+             Load(sums + 3 * kLanes), rows);
+  group.StoreSums(rows, y);
+}
+
+#endif
+
 template <class Codes>
 HWY_INLINE void Int8OneToken(const Matrix& weight, const Int8Group& group,
                              uint8_t* x, float* y) {
@@ -60,19 +108,21 @@ HWY_INLINE void Int8OneToken(const Matrix& weight, const Int8Group& group,
   group.StoreSums(sums, y);
 }
 
-// Four rows at a time, a quarter of all rows apart: the processor sees four
-// long runs of bytes and reads ahead in each. Neighbouring rows would be four
-// short runs that begin anew all the time: 12 to 20 GB/s where these give 30
-// (Zen 4, one core, rows of 1.6 to 5 KB, loads alone).
 template <class Codes>
 void Int8OneTokenRows(const Matrix& weight, uint8_t* x, float* y, size_t begin,
                       size_t end) {
-  const size_t quarter = (end - begin) / kInt8Rows;
-  for (size_t row = begin; row < begin + quarter; ++row) {
-    Int8OneToken<Codes>(weight, Int8Group::Apart(row, quarter), x, y);
+#if HWY_TARGET == HWY_AVX3_DL
+  if constexpr (requires(Codes codes) { codes.BeginBlocks(x, x); }) {
+    const PackedRows rows(weight);
+    const Int8Row row = Int8RowAt(x, weight.cols);
+    return ForFourRows(begin, end, [&](const Int8Group& group) HWY_ATTR {
+      Int8FourRows<Codes>(rows, group, row, weight.cols, y);
+    });
   }
-  const size_t rest = begin + kInt8Rows * quarter;
-  if (rest < end) Int8OneToken<Codes>(weight, Int8Group(rest, end), x, y);
+#endif
+  ForFourRows(begin, end, [&](const Int8Group& group) HWY_ATTR {
+    Int8OneToken<Codes>(weight, group, x, y);
+  });
 }
 
 template <class Codes>

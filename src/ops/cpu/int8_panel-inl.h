@@ -37,6 +37,32 @@ struct Int8Group {
   size_t step = 1;
 };
 
+// The rows of a matrix, for kernels that begin one every few hundred cycles.
+struct PackedRows {
+  explicit PackedRows(const Matrix& weight)
+      : stride(weight.row_bytes()),
+        first(weight.data + weight.first_row * stride) {}
+  HWY_INLINE const uint8_t* row(size_t r) const { return first + r * stride; }
+  size_t stride;
+  const uint8_t* first;
+};
+
+// body(group) for rows [begin, end) of one token, four at a time, a quarter of
+// all apart: the processor sees four long runs of bytes and reads ahead in
+// each. Neighbouring rows would be four short runs that begin anew all the
+// time: 12 to 20 GB/s where these give 30 (Zen 4, one core, rows of 1.6 to 5
+// KB, loads alone).
+template <class Body>
+HWY_INLINE void ForFourRows(size_t begin, size_t end, const Body& body) {
+  const size_t quarter = (end - begin) / kInt8Rows;
+  const size_t rest = begin + kInt8Rows * quarter;
+  const size_t groups = quarter + (rest < end ? 1 : 0);
+  for (size_t i = 0; i < groups; ++i) {
+    body(i < quarter ? Int8Group::Apart(begin + i, quarter)
+                     : Int8Group(rest, end));
+  }
+}
+
 // One row of a panel: codes and scales that a class of codes left there, to be
 // read as that class would be.
 template <class Codes>

@@ -204,6 +204,18 @@ HWY_INLINE void ToEighths(int8_t* codes) {
   _mm256_store_si256(block,
                      _mm256_permutexvar_epi8(from, _mm256_load_si256(block)));
 }
+
+// The last block of a row, where it has none to go with in the lanes of a
+// vector, for both halves of the lanes: kernels have such blocks of two rows
+// there. Scales behind it stay 0, so that others may take the vector as it is.
+HWY_INLINE void RepeatLastBlock(const Int8Row& row, size_t cols) {
+  const size_t span = OrderOf(WeightFormat::kIQ2_XXS).span;
+  if (cols % span == 0) return;
+  int8_t* const codes = row.codes + cols / span * span;
+  for (size_t v = 0; v < span; v += kBytes) {
+    std::memcpy(codes + v + kBytes / 2, codes + v, kBytes / 2);
+  }
+}
 #endif
 
 // 127 / largest magnitude and the scale of each block, of the largest
@@ -349,6 +361,9 @@ HWY_INLINE void RoundRowOf(const float* x, size_t cols, const Int8Row& row) {
   if (c < cols) {
     RoundAndStore<kFormat>(x, c, (cols - c) / kInt8Block, row);
   }
+#if HWY_TARGET == HWY_AVX3_DL
+  if constexpr (kOrder.eighths) RepeatLastBlock(row, cols);
+#endif
   if constexpr (!kOrder.sums && !kOrder.halves) {
     StoreLaneSums(row, cols, kOrder.vectors);
   }
