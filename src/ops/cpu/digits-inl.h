@@ -408,7 +408,7 @@ HWY_INLINE void AddWholeGroups(Codes (&rows)[kRows], const uint8_t*& x,
 #pragma GCC unroll 4
     for (size_t r = 0; r < kRows; ++r) {
       rows[r].Begin(c, Shape::kGroup);
-      AskAhead(rows[r].group, Codes::kAskedBytes);
+      AskAhead<kAheadOfTwo>(rows[r].group, Codes::kAskedBytes);
     }
     AddProducts<kFirst>(kF, rows, x, acc);
 #pragma GCC unroll 4

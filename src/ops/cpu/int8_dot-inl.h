@@ -165,8 +165,8 @@ HWY_INLINE void AddSteps(const Codes (&rows)[kRows], const Int8Row& x, size_t c,
 
 // Asks for what comes kAhead bytes later, not for more: an early line is in the
 // way of the processor's own reading ahead.
+template <size_t kAhead = 512>
 HWY_INLINE void AskAhead(const uint8_t* p, size_t bytes) {
-  constexpr size_t kAhead = 512;
   for (size_t i = 0; i < bytes; i += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(p + kAhead + i), _MM_HINT_T0);
   }

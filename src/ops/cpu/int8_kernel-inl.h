@@ -71,7 +71,7 @@ HWY_INLINE void Int8FourRows(const PackedRows& packed, const Int8Group& group,
 #pragma GCC unroll 2
       for (size_t i = 0; i < 2; ++i) {
         rows[i].Begin(c, kGroup);
-        AskAhead(rows[i].group, Codes::kAskedBytes);
+        AskAhead<kAheadOfTwo>(rows[i].group, Codes::kAskedBytes);
         scales[i] = hn::Mul(rows[i].Scales(), Load(Codes::XScales(x, c)));
       }
       AddStep<true>(rows, x, c, 0, kGroup, scales, acc);

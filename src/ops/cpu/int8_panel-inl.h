@@ -37,6 +37,10 @@ struct Int8Group {
   size_t step = 1;
 };
 
+// AskAhead() where two rows are read at a time, and then two others: half as
+// many lines as of four are under way otherwise.
+constexpr size_t kAheadOfTwo = 1024;
+
 // The rows of a matrix, for kernels that begin one every few hundred cycles.
 struct PackedRows {
   explicit PackedRows(const Matrix& weight)
