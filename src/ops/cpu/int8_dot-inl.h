@@ -85,15 +85,21 @@ HWY_INLINE VI32 Products(const VU8 (&codes)[Codes::kVectors],
   if constexpr (Codes::kOffsetBits != 0) {
     sums = hn::ShiftLeft<Codes::kOffsetBits>(lane_sums);
   }
-  // Of many vectors two sums, for each waits for what was added before.
-  constexpr bool kTwo = Codes::kVectors > 4;
-  VI32 others = hn::Zero(kI32);
+  if constexpr (Codes::kVectors > 4) {
+    // Two sums, for each waits for what was added before.
+    VI32 others = hn::Zero(kI32);
+#pragma GCC unroll 8
+    for (size_t v = 0; v < Codes::kVectors; v += 2) {
+      sums = AddQuads(sums, codes[v], x[v]);
+      others = AddQuads(others, codes[v + 1], x[v + 1]);
+    }
+    return hn::Add(sums, others);
+  }
 #pragma GCC unroll 8
   for (size_t v = 0; v < Codes::kVectors; ++v) {
-    VI32& sum = kTwo && v % 2 == 1 ? others : sums;
-    sum = AddQuads(sum, codes[v], x[v]);
+    sums = AddQuads(sums, codes[v], x[v]);
   }
-  return kTwo ? hn::Add(sums, others) : sums;
+  return sums;
 }
 
 // Which part of its group each lane of a step belongs to.
