@@ -425,25 +425,29 @@ expect 2 'o is missing' synth
 expect 0 '^.*; 1 generated; first token after' run -m synth.gguf -p hello -n 1
 expect 0 '; 2 generated at [0-9.]+ tokens/s' run -m synth.gguf -p hello -n 2 --temp 0
 expect 0 '"tokens_per_second": null' run -m synth.gguf -p hello -n 1 --json
+# stopped SIGNALS OUTPUT ARGUMENT...: interrupted once a part of OUTPUT is there.
 # The first signal asks for a clean end, the second ends at once: neither leaves
-# a part of a file.
+# a part.
+stopped() {
+  local signals=$1 output=$2 running
+  shift 2
+  "$tool" "$@" -o "$output" >out 2>err </dev/null &
+  running=$!
+  for _ in $(seq 200); do
+    compgen -G "$output.partial-*" >/dev/null && break
+    sleep 0.02
+  done
+  kill -INT $running
+  [ "$signals" -eq 2 ] && kill -INT $running
+  wait $running
+  [ $? -eq 130 ] || fail "$output, $signals signals: $(cat err)"
+  compgen -G "$output*" && fail "$signals signals left a part of $output"
+  rm -rf "$output"
+}
 for signals in 1 2; do
   for output in stopped.gguf stopped.directory; do
-    "$tool" synth --layers 2 --experts 8 --engram-rows 2000000 -o $output \
-      >out 2>err </dev/null &
-    running=$!
-    for _ in $(seq 200); do
-      compgen -G "$output*.partial-*" >/dev/null && break
-      compgen -G "$output/*.partial-*" >/dev/null && break
-      sleep 0.02
-    done
-    kill -INT $running
-    [ $signals -eq 2 ] && kill -INT $running
-    wait $running
-    [ $? -eq 130 ] || fail "synth $output, $signals signals: $(cat err)"
-    compgen -G "*.partial-*" && fail "$signals signals left a part of $output"
-    compgen -G "$output/*.partial-*" && fail "$signals signals left a part"
-    rm -rf stopped.gguf stopped.directory
+    stopped $signals $output \
+      synth --layers 2 --experts 8 --engram-rows 2000000
   done
 done
 expect 2 'layers 41: v41-flash has 40 layers' synth --layers 41 -o x.gguf
@@ -557,21 +561,10 @@ wait $running
 code=$?
 [ "$code" -eq 130 ] || fail "SIGINT at a FIFO gives exit code $code: $(cat err)"
 
-# As of synth: neither one signal nor two leave a part.
 echo "[$(yes 7, | head -n 999)7]" >long.json
 for signals in 1 2; do
-  "$tool" logits -m "$model" --backend ref --tokens-file long.json \
-    -o stopped.npy >out 2>err &
-  running=$!
-  for _ in $(seq 200); do
-    compgen -G 'stopped.npy.*' >/dev/null && break
-    sleep 0.02
-  done
-  kill -INT $running
-  [ $signals -eq 2 ] && kill -INT $running
-  wait $running
-  [ $? -eq 130 ] || fail "logits, $signals signals: $(cat err)"
-  compgen -G 'stopped.npy*' && fail "$signals signals left a part of logits"
+  stopped $signals stopped.npy \
+    logits -m "$model" --backend ref --tokens-file long.json
 done
 
 # The reference operators are slow enough to be met in the middle.
