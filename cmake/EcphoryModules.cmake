@@ -42,7 +42,7 @@ function(ecphory_module name)
   if(NOT arg_DIR)
     set(arg_DIR src/${name})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${arg_DIR}/*.cc ${CMAKE_SOURCE_DIR}/${arg_DIR}/*.cu)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${arg_DIR}/*.cc ${PROJECT_SOURCE_DIR}/${arg_DIR}/*.cu)
   if(NOT ECPHORY_CUDA)
     list(FILTER sources EXCLUDE REGEX "\\.cu$")
   endif()
@@ -51,7 +51,8 @@ function(ecphory_module name)
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   add_library(ecphory_${name} STATIC ${sources})
   set_target_properties(ecphory_${name} PROPERTIES LINKER_LANGUAGE CXX)
-  target_include_directories(ecphory_${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(ecphory_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_compile_features(ecphory_${name} PUBLIC cxx_std_20)
   target_link_libraries(ecphory_${name} PUBLIC ${arg_DEPS} PRIVATE ecphory_options)
   set(ECPHORY_MODULES ${ECPHORY_MODULES} ${name} CACHE INTERNAL "")
   if(ECPHORY_DEVELOPER_MODE AND tests)
@@ -75,8 +76,8 @@ function(ecphory_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gtest_main GTest::gtest ecphory_options)
-  target_compile_definitions(${name} PRIVATE ECPHORY_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE ECPHORY_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
   if(ECPHORY_SANITIZE MATCHES "address")
@@ -99,13 +100,13 @@ function(ecphory_library)
   endif()
 
   add_library(ecphory_whole STATIC ${objects})
-  target_include_directories(ecphory_whole PUBLIC ${CMAKE_SOURCE_DIR}/include)
+  target_include_directories(ecphory_whole PUBLIC ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(ecphory_whole PUBLIC ${deps} PRIVATE ecphory_options)
 
   add_library(ecphory_shared SHARED ${objects})
-  set(version_script ${CMAKE_SOURCE_DIR}/cmake/libecphory.map)
+  set(version_script ${PROJECT_SOURCE_DIR}/cmake/libecphory.map)
   target_include_directories(ecphory_shared PUBLIC
-    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(ecphory_shared PUBLIC cxx_std_20)
   target_link_libraries(ecphory_shared PRIVATE ${deps} ecphory_options)
@@ -124,13 +125,13 @@ function(ecphory_engram_library)
   foreach(module base io tensor format text engram capi)
     list(APPEND objects $<TARGET_OBJECTS:ecphory_${module}>)
   endforeach()
-  set(version_script ${CMAKE_SOURCE_DIR}/cmake/libecphory-engram.map)
-  file(STRINGS ${CMAKE_SOURCE_DIR}/include/ecphory/engram.h abi
+  set(version_script ${PROJECT_SOURCE_DIR}/cmake/libecphory-engram.map)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/include/ecphory/engram.h abi
     REGEX "define ECPHORY_ENGRAM_ABI_VERSION [0-9]+")
   string(REGEX REPLACE ".* " "" abi "${abi}")
   add_library(ecphory_engram_shared SHARED ${objects})
   target_include_directories(ecphory_engram_shared PUBLIC
-    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(ecphory_engram_shared PRIVATE
     Threads::Threads PkgConfig::URING PkgConfig::PCRE2 PkgConfig::UTF8PROC

@@ -24,17 +24,14 @@ cmake --build "$work/examples"
 
 echo "== pkg-config"
 pc=$(find "$prefix" -name ecphory.pc)
-# cmake --install --prefix moves the installation; the .pc names the
-# configured prefix, which pkg-config can be told.
 export PKG_CONFIG_PATH=${pc%/*}
-flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs ecphory)
-libdir=$(pkg-config --define-variable=prefix="$prefix" --variable=libdir ecphory)
+flags=$(pkg-config --cflags --libs ecphory)
+libdir=$(pkg-config --variable=libdir ecphory)
 # shellcheck disable=SC2086
 "$cxx" -std=c++20 -Wall -Wextra -Werror "$source/examples/generate.cc" $flags \
   "-Wl,-rpath,$libdir" -o "$work/generate"
 
-flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs \
-  ecphory-engram)
+flags=$(pkg-config --cflags --libs ecphory-engram)
 # shellcheck disable=SC2086
 "$cc" -std=c11 -pedantic -Wall -Wextra -Werror \
   "$source/examples/engram_c/main.c" $flags "-Wl,-rpath,$libdir" \
