@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kFooter[] = R"(
 The Engram tables are copied byte for byte to the end of the file. The output
-appears under its name only when it is whole.
+appears under its name only when it is whole; an existing file is replaced.
 
 Example:
   ecphory convert DeepSeek-V4.1 deepseek-v4.1.gguf --experts mxfp4)";

@@ -6,7 +6,8 @@ namespace ecphory::cli {
 
 void AddTableInput(CLI::App& command, TableInput* input) {
   command.add_option("PATH", input->path,
-                     "A GGUF file, a released directory, or raw rows");
+                     "A GGUF file (of several parts the first), a released "
+                     "directory, or raw rows");
   AddPath(command, "--config", &input->config, "PATH",
           "For raw rows: the GGUF file, directory or config.json that says how "
           "they are laid out");

@@ -27,6 +27,8 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 
 std::string Nearest(const std::string& name,
                     const std::vector<std::string>& known) {
+  // Any letter is one step from any other: "-m" is not a slip for "-h".
+  if (name.size() == 2 && name[0] == '-') return "";
   // A third of the letters may be wrong; more is another word.
   size_t best = std::max<size_t>(name.size() / 3, 1) + 1;
   std::string nearest;

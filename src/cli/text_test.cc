@@ -25,6 +25,7 @@ TEST(SuggestTest, NearestOrNone) {
   EXPECT_EQ(Nearest("--topk", known), "--top-k");
   EXPECT_EQ(Nearest("--quantum", known), "");
   EXPECT_EQ(Nearest("--temp", {}), "");
+  EXPECT_EQ(Nearest("-m", {"-h", "-o"}), "");
 }
 
 TEST(SizesTest, AsPeopleReadThem) {
