@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every relative link in a document leads to a file, and its #part to a heading
-# there. Runs in the repository's root.
+# there; and every document is linked from another. Runs in the repository's root.
 set -euo pipefail
 status=0
 
@@ -24,6 +24,14 @@ while IFS=: read -r file link; do
     status=1
   fi
 done < <(grep -oE '\]\([^) ]+\)' ./*.md docs/*.md)
+
+for document in docs/*.md; do
+  if ! grep -lE "\]\((docs/)?${document#docs/}[)#]" ./*.md docs/*.md |
+    grep -vxF "$document" >/dev/null; then
+    echo "$document: no document links to it"
+    status=1
+  fi
+done
 
 [ "$status" -ne 0 ] || echo "every link leads somewhere"
 exit "$status"
