@@ -110,7 +110,10 @@ function(ecphory_library)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(ecphory_shared PUBLIC cxx_std_20)
   target_link_libraries(ecphory_shared PRIVATE ${deps} ecphory_options)
-  target_link_options(ecphory_shared PRIVATE LINKER:--version-script=${version_script})
+  # The process keeps a signal handler (io/bus_guard.h) when a program lets the
+  # library go.
+  target_link_options(ecphory_shared PRIVATE
+    LINKER:--version-script=${version_script} LINKER:-z,nodelete)
   set_target_properties(ecphory_shared PROPERTIES
     OUTPUT_NAME ecphory EXPORT_NAME ecphory LINK_DEPENDS ${version_script}
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
@@ -137,7 +140,7 @@ function(ecphory_engram_library)
     Threads::Threads PkgConfig::URING PkgConfig::PCRE2 PkgConfig::UTF8PROC
     PkgConfig::HWY ecphory_options)
   target_link_options(ecphory_engram_shared PRIVATE
-    LINKER:--version-script=${version_script})
+    LINKER:--version-script=${version_script} LINKER:-z,nodelete)
   set_target_properties(ecphory_engram_shared PROPERTIES
     OUTPUT_NAME ecphory-engram EXPORT_NAME engram LINKER_LANGUAGE CXX
     LINK_DEPENDS ${version_script}

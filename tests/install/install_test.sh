@@ -72,6 +72,19 @@ tls=$(readelf -lW "$libdir/libecphory-engram.so" |
 ldd "$libdir/libecphory-engram.so" | grep -q 'libecphory\.so' &&
   fail "the memory's library needs the engine's"
 
+echo "== let go"
+# shellcheck disable=SC2046
+"$cc" -std=c11 -Wall -Wextra -Werror "$source/tests/install/unload.c" \
+  $(pkg-config --cflags ecphory-engram) -ldl -o "$work/unload"
+if [ -f "$model" ]; then
+  status=0
+  "$work/unload" "$libdir/libecphory-engram.so" "$model" || status=$?
+  [ "$status" = $((128 + $(kill -l BUS))) ] ||
+    fail "after dlclose, SIGBUS ends the program with $status"
+else
+  echo "SKIPPED: $model is missing, no memory was opened"
+fi
+
 for program in "$work/examples/engram_c" "$work/engram_c"; do
   echo "== $program"
   if "$program" /nonexistent.gguf 2>"$work/error"; then
