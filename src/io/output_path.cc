@@ -39,7 +39,8 @@ PartName ParsePartName(const std::string& path) {
   return {static_cast<unsigned>(std::stoul(count)), stem};
 }
 
-// Another part of the GGUF model that is read.
+}  // namespace
+
 bool IsOtherPart(const std::string& output, const std::string& input) {
   const PartName a = ParsePartName(output), b = ParsePartName(input);
   std::error_code none;
@@ -47,8 +48,6 @@ bool IsOtherPart(const std::string& output, const std::string& input) {
          SameFile(output.substr(0, a.stem), input.substr(0, b.stem));
 }
 
-// A file of the model whose directory is read: all of them count, whichever
-// this job opens.
 bool IsPartOf(const std::string& output, const std::string& directory) {
   std::error_code none;
   if (!fs::is_directory(directory, none) || !fs::exists(output, none)) {
@@ -59,8 +58,6 @@ bool IsPartOf(const std::string& output, const std::string& directory) {
           HasExtension(output, ".safetensors") ||
           HasExtension(output, ".gguf") || HasExtension(output, ".npy"));
 }
-
-}  // namespace
 
 bool SameFile(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty()) return false;

@@ -111,7 +111,9 @@ TEST_F(PackPerLayerTest, RefusesWhatItCannotPack) {
   const std::string before = ReadFile(shard_);
   options_.overwrite = true;
   options_.container = TableContainer::kGguf;
-  for (const std::string& input : {shard_, source_ + "/config.json"}) {
+  WriteFile(source_ + "/tokenizer.json", "{}");
+  for (const std::string& input :
+       {shard_, source_ + "/config.json", source_ + "/tokenizer.json"}) {
     options_.output = input;
     ExpectSays(PackError(), StatusCode::kInvalidArgument, "is an input");
   }

@@ -6,6 +6,7 @@
 
 #include "ecphory/engram_tables.h"
 #include "engram/source.h"
+#include "format/gguf_parts_testing.h"
 #include "io/file_size_limit.h"
 #include "io/test_directory.h"
 #include "tables/testing.h"
@@ -122,6 +123,33 @@ TEST_F(PackTest, TheImageTokenStaysKnown) {
   options_.output = directory_ / "again.gguf";
   ASSERT_TRUE(PackTables(options_).ok());
   EXPECT_EQ(engram::OpenSource(options_.output, {})->image_token_id, 44);
+}
+
+TEST_F(PackTest, LeavesFilesOfItsSourceAlone) {
+  const std::string first =
+      gguf_bytes::WriteParts(directory_ / "expected.gguf", directory_ / "m", 3);
+  const std::string last = gguf_bytes::PartPath(directory_ / "m", 2, 3);
+  options_.overwrite = true;
+  for (const auto& [source, output] :
+       {std::pair{source_, source_ + "/config.json"},
+        {source_, source_ + "/model.safetensors"},
+        {first, first},
+        {first, gguf_bytes::PartPath(directory_ / "m", 1, 3)},
+        {first, last}}) {
+    SCOPED_TRACE(output);
+    options_.input.path = source;
+    options_.output = output;
+    const std::string before = ReadFile(output);
+    const Status status = PackTables(options_).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("is an input"), std::string::npos)
+        << status.ToString();
+    EXPECT_TRUE(ReadFile(output) == before);
+  }
+  // What it made beside them before is its own.
+  options_.input.path = source_;
+  options_.output = source_ + "/memory.gguf";
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(PackTables(options_).ok());
 }
 
 TEST_F(PackTest, GgufAndRawRowsBecomeEachOther) {

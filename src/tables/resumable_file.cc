@@ -14,6 +14,7 @@
 #include "io/file.h"
 #include "io/file_internal.h"
 #include "io/file_writes.h"
+#include "io/output_path.h"
 #include "io/path.h"
 #include "tables/digest.h"
 
@@ -55,10 +56,15 @@ Status CheckTarget(const std::string& path, bool overwrite) {
 
 Status CheckNoInput(const std::string& output,
                     std::span<const std::string> inputs) {
+  // Beside the files of a directory a GGUF file is an earlier output.
+  const bool gguf = HasExtension(output, ".gguf");
   for (const std::string& input : inputs) {
     for (const std::string& name : {output, output + ".partial"}) {
       std::error_code missing;
-      if (!fs::equivalent(name, input, missing) || missing) continue;
+      if (!fs::equivalent(name, input, missing) && !IsOtherPart(name, input) &&
+          (gguf || !IsPartOf(name, input))) {
+        continue;
+      }
       return InvalidArgument("%s: is an input (%s); give another output path",
                              name.c_str(), input.c_str());
     }

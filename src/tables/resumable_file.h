@@ -71,7 +71,8 @@ class ResumableFile {
 };
 
 // A plain file whose name nobody can take from an input: kInvalidArgument when
-// `output` is one of `inputs`, under whatever name.
+// `output` is one of `inputs`, under whatever name, another part of one, or a
+// file of a directory among them.
 Status CheckNoInput(const std::string& output,
                     std::span<const std::string> inputs);
 
