@@ -19,8 +19,17 @@ namespace {
 // A record for each chunk of a 16 TiB file stays far below.
 constexpr uint64_t kMaxJournalBytes = uint64_t{256} << 20;
 
+// Of one line, whatever the paths in `signature` are.
 std::string HeaderText(const std::string& signature) {
-  return "ecphory-journal 1 " + signature;
+  std::string text = "ecphory-journal 1 ";
+  for (const char c : signature) {
+    if (c == '\n') {
+      text += "\\n";
+    } else {
+      text += c;
+    }
+  }
+  return text;
 }
 
 std::string Line(const std::string& text) {

@@ -69,6 +69,14 @@ TEST_F(JournalTest, DropsAnAlteredRecordAndWhatFollows) {
   EXPECT_EQ(Records(), Texts{});
 }
 
+// A job is named by its files, whatever these are called.
+TEST_F(JournalTest, JobsMayHaveNewlinesInTheirNames) {
+  ASSERT_TRUE(Journal::Create(path_, "a\nb").ok());
+  EXPECT_TRUE(Journal::IsOne(path_));
+  EXPECT_TRUE(Journal::Open(path_, "a\nb").ok());
+  EXPECT_FALSE(Journal::Open(path_, "a\nc").ok());
+}
+
 TEST_F(JournalTest, RefusesAnotherJobAndOtherFiles) {
   MakeTwoRecords();
   auto other = Journal::Open(path_, "another job");
