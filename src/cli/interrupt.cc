@@ -15,8 +15,13 @@ std::atomic<bool> g_interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free,
               "a signal handler may only touch lock-free atomics");
 
+std::atomic<bool> g_ending{false};
+
 void OnSignal(int) {
   if (!g_interrupted.exchange(true)) return;
+  // Others come while the second one's handler, perhaps in this very thread,
+  // still removes: it ends the process when it has.
+  if (g_ending.exchange(true)) return;
   RemovePartialFiles();
   _exit(kExitCancelled);
 }

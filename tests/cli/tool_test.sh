@@ -426,10 +426,10 @@ expect 0 '^.*; 1 generated; first token after' run -m synth.gguf -p hello -n 1
 expect 0 '; 2 generated at [0-9.]+ tokens/s' run -m synth.gguf -p hello -n 2 --temp 0
 expect 0 '"tokens_per_second": null' run -m synth.gguf -p hello -n 1 --json
 # stopped SIGNALS OUTPUT ARGUMENT...: interrupted once a part of OUTPUT is there.
-# The first signal asks for a clean end, the second ends at once: neither leaves
-# a part.
+# The first signal asks for a clean end, the second ends at once, more that come
+# meanwhile change nothing: none leaves a part.
 stopped() {
-  local signals=$1 output=$2 running
+  local signals=$1 output=$2 running signal
   shift 2
   "$tool" "$@" -o "$output" >out 2>err </dev/null &
   running=$!
@@ -437,16 +437,16 @@ stopped() {
     compgen -G "$output.partial-*" >/dev/null && break
     sleep 0.02
   done
-  kill -INT $running
-  [ "$signals" -eq 2 ] && kill -INT $running
+  for signal in $signals; do kill -"$signal" $running 2>/dev/null; done
   wait $running
-  [ $? -eq 130 ] || fail "$output, $signals signals: $(cat err)"
-  compgen -G "$output*" && fail "$signals signals left a part of $output"
+  [ $? -eq 130 ] || fail "$output, $signals: $(cat err)"
+  compgen -G "$output*" && fail "$signals left a part of $output"
   rm -rf "$output"
 }
-for signals in 1 2; do
+several=(INT "INT INT" "TERM HUP INT TERM")
+for signals in "${several[@]}"; do
   for output in stopped.gguf stopped.directory; do
-    stopped $signals $output \
+    stopped "$signals" $output \
       synth --layers 2 --experts 8 --engram-rows 2000000
   done
 done
@@ -562,8 +562,8 @@ code=$?
 [ "$code" -eq 130 ] || fail "SIGINT at a FIFO gives exit code $code: $(cat err)"
 
 echo "[$(yes 7, | head -n 999)7]" >long.json
-for signals in 1 2; do
-  stopped $signals stopped.npy \
+for signals in "${several[@]}"; do
+  stopped "$signals" stopped.npy \
     logits -m "$model" --backend ref --tokens-file long.json
 done
 
