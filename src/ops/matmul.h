@@ -20,7 +20,8 @@ enum class MatmulInput : uint8_t {
   kBF16InOrder,  // likewise, and on AMX too sums are those of kF32
   // x rounded to int8 in blocks of 32 (tensor/int8_block.h) for formats with
   // TakesInt8(), as it is for others: faster, approximate. The weights are
-  // exact; sums are fp32.
+  // exact; sums are fp32: of Q4_K and Q2_K those of 32 or 16 inputs, too, so
+  // that inputs of more than 2^122 may give what is not finite.
   kInt8,
 };
 

@@ -211,6 +211,44 @@ TEST_P(MatmulShapes, InputsOfAllSizes) {
   }
 }
 
+// Sums of such inputs would overflow where their products with the weights are
+// small.
+TEST_P(MatmulShapes, LargestInputsTimesSmallWeights) {
+  if (is_cuda()) GTEST_SKIP() << "CUDA: larger errors (docs/cuda.md)";
+  constexpr size_t kOut = 9, kIn = 1280;
+  for (const WeightFormat format :
+       {WeightFormat::kQ4_K, WeightFormat::kQ2_K, WeightFormat::kIQ2_XXS}) {
+    PackedMatrix w = RandomMatrix(format, kOut, kIn, random_);
+    const size_t block_bytes = w.view.row_bytes() / (kIn / 256);
+    const size_t at = format == WeightFormat::kQ2_K ? 80 : 0;
+    for (size_t b = 0; b < kOut * kIn / 256; ++b) {
+      const uint16_t small = F32ToF16(0x1p-20f);
+      uint8_t* const d = w.data.data() + b * block_bytes + at;
+      std::memcpy(d, &small, sizeof(small));
+      if (format == WeightFormat::kIQ2_XXS) continue;
+      std::memcpy(d + 2, &small, sizeof(small));
+    }
+    for (size_t r = 0; r < kOut; ++r) {
+      DequantizeRow(w.view, r, w.values.data() + r * kIn);
+    }
+    for (const float least : {0.0f, -1.0f}) {
+      for (const size_t tokens : {1, 3, 20}) {
+        GuardedArray<float> x(tokens * kIn);
+        for (float& value : x) {
+          value = std::numeric_limits<float>::max() * random_.Uniform(least, 1);
+        }
+        GuardedArray<float> y(tokens * kOut);
+        ops().matmul(
+            {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
+            Pool(2));
+        EXPECT_TRUE(AllClose(ExpectedProduct(w, x.data(), tokens, kIn),
+                             y.data(), SumBound(kIn)))
+            << WeightFormatName(format) << " x " << tokens;
+      }
+    }
+  }
+}
+
 // One value is not finite: the products are, whose weight for it is zero
 // excepted, what it makes of them, and those of other tokens are not touched.
 TEST_P(MatmulShapes, WhatIsNotFiniteIsSeenInItsTokenOnly) {

@@ -19,8 +19,9 @@
 // is the same bits from packed weights, for one token, and from unpacked ones,
 // for many.
 //
-// Rows with an infinity, a NaN or values so small that scales would be
-// subnormal have no digits: they are multiplied in fp32, as on other targets.
+// Rows with an infinity, a NaN, values so small that scales would be subnormal
+// or so large that sums of 16 might not be finite have no digits: they are
+// multiplied in fp32, as on other targets.
 #if defined(ECPHORY_OPS_CPU_DIGITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ECPHORY_OPS_CPU_DIGITS_INL_H_
 #undef ECPHORY_OPS_CPU_DIGITS_INL_H_
@@ -98,9 +99,10 @@ class DigitErrors {
     const int exponent =
         static_cast<int>(std::bit_cast<uint32_t>(largest * 1.0078125f) >> 23) -
         127;
-    // Weights' scales go down to 2^-27.
+    // Weights' scales go down to 2^-27; mins are multiplied by sums of 16
+    // values.
     usable_ &= exponent >= -126 + 27 + 30 &&
-               largest <= std::numeric_limits<float>::max();
+               largest <= std::numeric_limits<float>::max() / 16;
     squares_ += static_cast<double>(largest) * largest * kValues;
     return std::bit_cast<float>(static_cast<uint32_t>(exponent - 30 + 127)
                                 << 23);
