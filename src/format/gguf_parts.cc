@@ -40,10 +40,9 @@ Result<uint64_t> PartNumber(const GgufFile& part, uint64_t count) {
 
 Status NotTheFirst(const std::string& path, uint64_t number, uint64_t count,
                    const std::string& stem) {
-  const std::string first =
-      stem.empty() ? "the first part" : stem + Ending(0, count);
+  const std::string first = stem.empty() ? "" : ", " + stem + Ending(0, count);
   return InvalidArgument(
-      "%s: part %llu of %llu of a model; give the first part, %s", path.c_str(),
+      "%s: part %llu of %llu of a model; give the first part%s", path.c_str(),
       static_cast<Ull>(number + 1), static_cast<Ull>(count), first.c_str());
 }
 
