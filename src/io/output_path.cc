@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 
 #include "ecphory/output_path.h"
@@ -39,24 +40,42 @@ PartName ParsePartName(const std::string& path) {
   return {static_cast<unsigned>(std::stoul(count)), stem};
 }
 
+bool IsModelFile(const std::string& path) {
+  return HasExtension(path, ".json") || HasExtension(path, ".safetensors") ||
+         HasExtension(path, ".gguf") || HasExtension(path, ".npy");
+}
+
 }  // namespace
 
 bool IsOtherPart(const std::string& output, const std::string& input) {
   const PartName a = ParsePartName(output), b = ParsePartName(input);
   std::error_code none;
-  return a.count != 0 && a.count == b.count && fs::exists(output, none) &&
-         SameFile(output.substr(0, a.stem), input.substr(0, b.stem));
+  if (b.count == 0 || !fs::exists(output, none)) return false;
+  const std::string stem = input.substr(0, b.stem);
+  if (a.count == b.count && SameFile(output.substr(0, a.stem), stem)) {
+    return true;
+  }
+  for (unsigned number = 1; number <= b.count; ++number) {
+    char ending[64];
+    (void)std::snprintf(ending, sizeof(ending), "-%05u-of-%05u.gguf", number,
+                        b.count);
+    const std::string part = stem + ending;
+    if (!fs::exists(part, none)) return false;  // such a model does not open
+    if (fs::equivalent(output, part, none)) return true;
+  }
+  return false;
 }
 
 bool IsPartOf(const std::string& output, const std::string& directory) {
-  std::error_code none;
-  if (!fs::is_directory(directory, none) || !fs::exists(output, none)) {
-    return false;
+  std::error_code error;
+  if (!fs::exists(output, error)) return false;
+  for (fs::directory_iterator entry(directory, error), end;
+       !error && entry != end; entry.increment(error)) {
+    std::error_code none;
+    const std::string& path = entry->path().native();
+    if (IsModelFile(path) && fs::equivalent(output, path, none)) return true;
   }
-  return SameFile(DirectoryOf(output), directory) &&
-         (HasExtension(output, ".json") ||
-          HasExtension(output, ".safetensors") ||
-          HasExtension(output, ".gguf") || HasExtension(output, ".npy"));
+  return false;
 }
 
 bool SameFile(const std::string& a, const std::string& b) {

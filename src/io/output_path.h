@@ -11,11 +11,11 @@ namespace ecphory {
 bool SameFile(const std::string& a, const std::string& b);
 
 // Whether `output` exists and is another part of the GGUF model that `input`
-// names a part of.
+// names a part of, or what that leads to where it is a link.
 bool IsOtherPart(const std::string& output, const std::string& input);
 
 // Whether `output` exists and is a file of the model whose directory is read:
-// all of them count, whichever a job opens.
+// all of them count, whichever a job opens, and what they lead to.
 bool IsPartOf(const std::string& output, const std::string& directory);
 
 // kInvalidArgument for a directory, device or pipe: a rename would replace it

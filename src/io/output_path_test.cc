@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "ecphory/output_path.h"
 #include "io/test_directory.h"
@@ -70,6 +71,23 @@ TEST_F(OutputPathTest, OtherPartsOfAModelAreRefused) {
   EXPECT_EQ(Check("n-00003-of-00003.gguf", {first}), StatusCode::kOk);
   EXPECT_EQ(Check("m-00003-of-00004.gguf", {first}), StatusCode::kOk);
   EXPECT_EQ(Check("m-0000x-of-00003.gguf", {first}), StatusCode::kOk);
+}
+
+// As downloads keep them: names that lead to files called otherwise.
+TEST_F(OutputPathTest, SoIsWhatTheNamesOfAModelsFilesLeadTo) {
+  for (const char* blob : {"1", "2", "other"}) Write(blob);
+  for (const auto& [name, blob] :
+       {std::pair("m-00001-of-00002.gguf", "1"),
+        std::pair("m-00002-of-00002.gguf", "2"),
+        std::pair("model/model-00001-of-00001.safetensors", "2")}) {
+    std::filesystem::create_symlink(directory_ / blob, directory_ / name);
+  }
+  EXPECT_EQ(Check("2", {"m-00001-of-00002.gguf"}),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check("2", {"model"}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Check("1", {"model"}), StatusCode::kOk);
+  EXPECT_EQ(Check("other", {"m-00001-of-00002.gguf", "model"}),
+            StatusCode::kOk);
 }
 
 TEST_F(OutputPathTest, PlacesWhereNothingCanBeWrittenAreRefused) {
