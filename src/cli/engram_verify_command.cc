@@ -145,9 +145,10 @@ Status RunVerify(const VerifyFlags& flags) {
   ECPHORY_RETURN_IF_ERROR(flags.json ? PrintJson(ReportJson(report))
                                      : PrintLines(ReportText(report)));
   if (report.faults == 0) return {};
-  return Corrupt("%s: %llu faults in the tables; fetch the damaged parts again",
-                 report.path.c_str(),
-                 static_cast<unsigned long long>(report.faults));
+  return Corrupt(
+      "%s: %llu fault%s in the tables; fetch the damaged parts again",
+      report.path.c_str(), static_cast<unsigned long long>(report.faults),
+      report.faults == 1 ? "" : "s");
 }
 
 }  // namespace
