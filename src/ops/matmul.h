@@ -12,9 +12,8 @@ namespace ecphory {
 enum class MatmulInput : uint8_t {
   // As it is; but Q2_K and IQ2_XXS on processors with AVX-512 VNNI take it for
   // integers (ops/cpu/digits-inl.h): off by no more than sums in fp32 are
-  // rounded, but for values of less than 2^-6 of the largest of their 32 or
-  // 256,
-  // which are off by up to 2^-30.9 of it whatever it is multiplied with.
+  // rounded, except that values below 2^-6 of the largest of their 32 or 256
+  // are off by up to 2^-30.9 of that, whatever it is multiplied with.
   kF32,
   kBF16,  // x holds bf16 values: products may be formed from bf16, exactly.
           // Sums are those of kF32 (AMX: of up to kMaxFewTokens tokens), but
