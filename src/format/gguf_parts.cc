@@ -1,11 +1,11 @@
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/quote.h"
 #include "format/gguf.h"
+#include "io/gguf_part_name.h"
 
 namespace ecphory {
 
@@ -18,14 +18,6 @@ constexpr char kNumber[] = "split.no";  // from 0
 constexpr char kTensors[] = "split.tensors.count";
 // The names' five digits hold no more.
 constexpr uint64_t kMaxParts = 99'999;
-
-// "-00002-of-00005.gguf" of part number 1 of 5.
-std::string Ending(uint64_t number, uint64_t count) {
-  char text[64];
-  (void)std::snprintf(text, sizeof(text), "-%05llu-of-%05llu.gguf",
-                      static_cast<Ull>(number + 1), static_cast<Ull>(count));
-  return text;
-}
 
 // The part's number, after a look at what it says of the whole.
 Result<uint64_t> PartNumber(const GgufFile& part, uint64_t count) {
@@ -40,7 +32,8 @@ Result<uint64_t> PartNumber(const GgufFile& part, uint64_t count) {
 
 Status NotTheFirst(const std::string& path, uint64_t number, uint64_t count,
                    const std::string& stem) {
-  const std::string first = stem.empty() ? "" : ", " + stem + Ending(0, count);
+  const std::string first =
+      stem.empty() ? "" : ", " + stem + GgufPartEnding(1, count);
   return InvalidArgument(
       "%s: part %llu of %llu of a model; give the first part%s", path.c_str(),
       static_cast<Ull>(number + 1), static_cast<Ull>(count), first.c_str());
@@ -58,7 +51,7 @@ Result<std::vector<std::string>> GgufParts(const GgufFile& first) {
                    static_cast<Ull>(count), static_cast<Ull>(kMaxParts));
   }
   ECPHORY_ASSIGN_OR_RETURN(const uint64_t number, PartNumber(first, count));
-  const std::string ending = Ending(number, count);
+  const std::string ending = GgufPartEnding(number + 1, count);
   const bool named = first.path().ends_with(ending);
   const std::string stem =
       named ? first.path().substr(0, first.path().size() - ending.size()) : "";
@@ -70,7 +63,9 @@ Result<std::vector<std::string>> GgufParts(const GgufFile& first) {
         first.path().c_str(), static_cast<Ull>(count), ending.c_str());
   }
   std::vector<std::string> paths;
-  for (uint64_t i = 0; i < count; ++i) paths.push_back(stem + Ending(i, count));
+  for (uint64_t i = 1; i <= count; ++i) {
+    paths.push_back(stem + GgufPartEnding(i, count));
+  }
   return paths;
 }
 

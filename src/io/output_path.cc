@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 
 #include "ecphory/output_path.h"
 #include "io/errno_status.h"
 #include "io/file_internal.h"
+#include "io/gguf_part_name.h"
 #include "io/path.h"
 
 namespace ecphory {
@@ -18,27 +18,6 @@ namespace ecphory {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What "-00002-of-00005.gguf" at the end of a name says; 0 and npos of others.
-struct PartName {
-  unsigned count = 0;
-  size_t stem = std::string::npos;  // where that begins
-};
-
-PartName ParsePartName(const std::string& path) {
-  constexpr char kDigits[] = "0123456789";
-  constexpr size_t kLength = sizeof("-00002-of-00005.gguf") - 1;
-  PartName name;
-  if (path.size() <= kLength || !path.ends_with(".gguf")) return name;
-  const size_t stem = path.size() - kLength;
-  const std::string ending = path.substr(stem);
-  const std::string number = ending.substr(1, 5), count = ending.substr(10, 5);
-  if (ending[0] != '-' || ending.substr(6, 4) != "-of-" ||
-      (number + count).find_first_not_of(kDigits) != std::string::npos) {
-    return name;
-  }
-  return {static_cast<unsigned>(std::stoul(count)), stem};
-}
 
 bool IsModelFile(const std::string& path) {
   return HasExtension(path, ".json") || HasExtension(path, ".safetensors") ||
@@ -48,18 +27,13 @@ bool IsModelFile(const std::string& path) {
 }  // namespace
 
 bool IsOtherPart(const std::string& output, const std::string& input) {
-  const PartName a = ParsePartName(output), b = ParsePartName(input);
+  const GgufPartName a = ParseGgufPartName(output);
+  const GgufPartName b = ParseGgufPartName(input);
   std::error_code none;
   if (b.count == 0 || !fs::exists(output, none)) return false;
-  const std::string stem = input.substr(0, b.stem);
-  if (a.count == b.count && SameFile(output.substr(0, a.stem), stem)) {
-    return true;
-  }
-  for (unsigned number = 1; number <= b.count; ++number) {
-    char ending[64];
-    (void)std::snprintf(ending, sizeof(ending), "-%05u-of-%05u.gguf", number,
-                        b.count);
-    const std::string part = stem + ending;
+  if (a.count == b.count && SameFile(a.stem, b.stem)) return true;
+  for (uint64_t number = 1; number <= b.count; ++number) {
+    const std::string part = b.stem + GgufPartEnding(number, b.count);
     if (!fs::exists(part, none)) return false;  // such a model does not open
     if (fs::equivalent(output, part, none)) return true;
   }
