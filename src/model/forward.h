@@ -263,10 +263,14 @@ class Forward : private ForwardScratch {
   }
   void Rope(uint32_t layer, float* x, size_t rows, size_t heads, size_t dim,
             const int64_t* positions, bool inverse = false);
-  void Round(float* x, size_t count);
+  // Whether what operators write is rounded, in bf16 mode.
+  bool RoundsToBf16() const {
+    return options_.activations == Activations::kBF16;
+  }
   // For an observer, of what the operator that takes it rounds itself.
   void RoundSeen(uint32_t layer, float* x, size_t count) {
-    if (Observed(layer)) Round(x, count);
+    if (!RoundsToBf16() || !Observed(layer)) return;
+    ops_.round_bf16({.x = x, .count = count}, pool_);
   }
 
   // A step recorded ahead (forward_replay.cc).

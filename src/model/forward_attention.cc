@@ -243,7 +243,6 @@ uint8_t* Forward::MaskOf(const Segment& s) {
 void Forward::Attend(uint32_t layer) {
   CallForAll(ops_.attention, std::span(segments_),
              [&](const Segment& s) { return AttentionOf(layer, s); });
-  Round(heads_.data(), tokens() * config_.n_heads * config_.head_dim);
 }
 
 AttentionArgs Forward::AttentionOf(uint32_t layer, const Segment& s) {
@@ -256,6 +255,7 @@ AttentionArgs Forward::AttentionOf(uint32_t layer, const Segment& s) {
       .dim = config_.head_dim,
       .first_position = s.position(),
       .window_format = window.format,
+      .round_bf16 = RoundsToBf16(),
       .scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
       .window_rows = window.bytes.data(),
       .window_capacity = static_cast<size_t>(window.capacity),
@@ -288,10 +288,10 @@ void Forward::GroupedOutput(const AttentionWeights& w, float* y) {
                         .tokens = tokens(),
                         .x_stride = width,
                         .y_stride = groups * rank,
-                        .input = projected_});
+                        .input = projected_,
+                        .round_bf16 = RoundsToBf16()});
   }
   ops_.matmuls(std::span<const MatmulArgs>(products), pool_);
-  Round(lora_.data(), tokens() * groups * rank);
   ops_.matmul({.weight = w.wo_b,
                .x = lora_.data(),
                .y = y,

@@ -267,7 +267,7 @@ void Forward::RunExperts(std::span<const Expert> experts,
                 .weights = weights,
                 .topk = topk,
                 .swiglu_limit = config_.swiglu_limit,
-                .round_bf16 = options_.activations == Activations::kBF16,
+                .round_bf16 = RoundsToBf16(),
                 .accumulate = accumulate,
                 .input = projected_,
                 .y = y},
@@ -278,10 +278,13 @@ void Forward::RunExperts(std::span<const Expert> experts,
 
 void Forward::Project(const Matrix& weight, const float* x, size_t rows,
                       float* y, MatmulInput input) {
-  ops_.matmul(
-      {.weight = weight, .x = x, .y = y, .tokens = rows, .input = input},
-      pool_);
-  Round(y, rows * weight.rows);
+  ops_.matmul({.weight = weight,
+               .x = x,
+               .y = y,
+               .tokens = rows,
+               .input = input,
+               .round_bf16 = RoundsToBf16()},
+              pool_);
 }
 
 void Forward::ProjectAll(const std::vector<Projection>& projections) {
@@ -290,11 +293,9 @@ void Forward::ProjectAll(const std::vector<Projection>& projections) {
                       .x = p.x,
                       .y = p.y,
                       .tokens = tokens(),
-                      .input = projected_};
+                      .input = projected_,
+                      .round_bf16 = p.rounded && RoundsToBf16()};
   });
-  for (const Projection& p : projections) {
-    if (p.rounded) Round(p.y, tokens() * p.weight->rows);
-  }
 }
 
 void Forward::Norm(const DeviceArray<float>& weight, const float* x,
@@ -304,12 +305,13 @@ void Forward::Norm(const DeviceArray<float>& weight, const float* x,
                  .y = y,
                  .rows = rows,
                  .dim = weight.size(),
-                 .eps = config_.rms_norm_eps},
+                 .eps = config_.rms_norm_eps,
+                 .round_bf16 = RoundsToBf16()},
                 pool_);
-  Round(y, rows * weight.size());
 }
 
 // Layers with a compressed branch rotate everything with the compressed rope.
+// In bf16 mode x holds bf16 values before and after.
 void Forward::Rope(uint32_t layer, float* x, size_t rows, size_t heads,
                    size_t dim, const int64_t* positions, bool inverse) {
   const bool compressed = config_.compress_ratios[layer] > 0;
@@ -321,15 +323,9 @@ void Forward::Rope(uint32_t layer, float* x, size_t rows, size_t heads,
        .heads = heads,
        .dim = dim,
        .rope_dim = config_.rope_dim,
-       .inverse = inverse},
+       .inverse = inverse,
+       .round_bf16 = RoundsToBf16()},
       pool_);
-  Round(x, rows * heads * dim);
-}
-
-void Forward::Round(float* x, size_t count) {
-  if (options_.activations == Activations::kBF16) {
-    ops_.round_bf16({.x = x, .count = count}, pool_);
-  }
 }
 
 }  // namespace ecphory

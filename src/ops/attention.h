@@ -22,6 +22,7 @@ struct AttentionArgs {
   // window + tokens - 1).
   RowFormat window_format = RowFormat::kF32;
   RowFormat latent_format = RowFormat::kF32;
+  bool round_bf16 = false;  // out
   float scale = 0;
   const uint8_t* window_rows = nullptr;
   size_t window_capacity = 0;

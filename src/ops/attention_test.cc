@@ -173,6 +173,11 @@ class AttentionTest : public OpTest {
     const Inputs in(c, random_);
     GuardedArray<float> out(c.tokens * c.heads * c.dim);
     ops().attention(Args(c, in, out), Pool(threads));
+    GuardedArray<float> rounded(out.size());
+    AttentionArgs rounds = Args(c, in, rounded);
+    rounds.round_bf16 = true;
+    ops().attention(rounds, Pool(threads));
+    EXPECT_TRUE(SameBits(RoundedToBf16(out), rounded));
     for (size_t t = 0; t < c.tokens; ++t) {
       for (size_t head = 0; head < c.heads; ++head) {
         const float* actual = out.data() + (t * c.heads + head) * c.dim;

@@ -57,6 +57,7 @@ struct MatmulArgs {
   size_t x_stride = 0;  // floats; 0 = in
   size_t y_stride = 0;  // floats; 0 = out
   MatmulInput input = MatmulInput::kF32;
+  bool round_bf16 = false;  // y
 };
 
 // Several such products at once (`matmuls`, ops/calls.h) may have weights of

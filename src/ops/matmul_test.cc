@@ -10,7 +10,19 @@ namespace {
 constexpr char kFewTokensOnly[] =
     "CUDA keeps a token's bits among calls of up to 8 tokens only";
 
-class MatmulTest : public OpTest {};
+class MatmulTest : public OpTest {
+ protected:
+  // `y` is what the call has given; rounding it is all that round_bf16 does.
+  void CheckRounded(MatmulArgs args, const GuardedArray<float>& y) {
+    GuardedArray<float> rounded(y.size());
+    args.y = rounded.data();
+    args.round_bf16 = true;
+    ops().matmul(args, Pool(2));
+    EXPECT_TRUE(SameBits(RoundedToBf16(y), rounded))
+        << WeightFormatName(args.weight.format) << " [" << args.weight.rows
+        << ", " << args.weight.cols << "] x " << args.tokens;
+  }
+};
 ECPHORY_INSTANTIATE_OP_TEST(MatmulTest);
 
 std::vector<Expected> ExpectedProduct(const PackedMatrix& w, const float* x,
@@ -38,13 +50,14 @@ class MatmulShapes : public MatmulTest {
     const auto expected = ExpectedProduct(w, x.data(), tokens, in);
     for (const size_t threads : {1, 2, 3}) {
       GuardedArray<float> y(tokens * out);
-      ops().matmul(
-          {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
-          Pool(threads));
+      const MatmulArgs args{
+          .weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens};
+      ops().matmul(args, Pool(threads));
       EXPECT_TRUE(AllClose(expected, y.data(), SumBound(in)))
           << WeightFormatName(format) << " [" << out << ", " << in << "] x "
           << tokens << ", first row " << first_row << ", " << threads
           << " threads";
+      if (threads == 2) CheckRounded(args, y);
     }
   }
 
@@ -109,14 +122,15 @@ TEST_P(MatmulShapes, ManyTiles) {
     const auto expected = ExpectedProduct(w, x.data(), kTokens, kIn);
     for (const auto input : {MatmulInput::kF32, MatmulInput::kBF16}) {
       GuardedArray<float> y(kTokens * kOut);
-      ops().matmul({.weight = w.view,
-                    .x = x.data(),
-                    .y = y.data(),
-                    .tokens = kTokens,
-                    .input = input},
-                   Pool(2));
+      const MatmulArgs args{.weight = w.view,
+                            .x = x.data(),
+                            .y = y.data(),
+                            .tokens = kTokens,
+                            .input = input};
+      ops().matmul(args, Pool(2));
       EXPECT_TRUE(AllClose(expected, y.data(), SumBound(kIn)))
           << WeightFormatName(format);
+      CheckRounded(args, y);
     }
   }
 }
@@ -152,13 +166,14 @@ TEST_P(MatmulShapes, EveryScale) {
       for (const size_t tokens : {3, 40, 130}) {
         const GuardedArray<float> x = random_.Array(tokens * kIn, c.x);
         GuardedArray<float> y(tokens * kOut);
-        ops().matmul(
-            {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
-            Pool(2));
+        const MatmulArgs args{
+            .weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens};
+        ops().matmul(args, Pool(2));
         EXPECT_TRUE(AllClose(ExpectedProduct(w, x.data(), tokens, kIn),
                              y.data(), SumBound(kIn)))
             << WeightFormatName(format) << ", scales from 2^" << c.least - 127
             << " x " << tokens;
+        CheckRounded(args, y);
       }
     }
   }
@@ -415,6 +430,18 @@ TEST_P(MatmulTest, SeveralAtOnce) {
         EXPECT_TRUE(SameBits(alone, ys[i]));
       }
     }
+    std::vector<GuardedArray<float>> rounded;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      rounded.emplace_back(ys[i].size());
+      calls[i].y = rounded[i].data();
+      calls[i].round_bf16 = i % 2 == 0;
+    }
+    ops().matmuls(std::span<const MatmulArgs>(calls), Pool(2));
+    for (size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_TRUE(SameBits(i % 2 == 0 ? RoundedToBf16(ys[i]) : ys[i].Copy(),
+                           rounded[i]))
+          << WeightFormatName(calls[i].weight.format) << " x " << tokens;
+    }
   }
 }
 
@@ -446,13 +473,14 @@ TEST_P(MatmulTest, StridesLeaveTheGapsAlone) {
       for (size_t i = 0; i < in; ++i) x[t * x_stride + i] = random.Signed();
     }
     GuardedArray<float> y((kTokens - 1) * kYStride + kOut);
-    ops().matmul({.weight = w.view,
-                  .x = x.data(),
-                  .y = y.data(),
-                  .tokens = kTokens,
-                  .x_stride = x_stride,
-                  .y_stride = kYStride},
-                 Pool(2));
+    const MatmulArgs args{.weight = w.view,
+                          .x = x.data(),
+                          .y = y.data(),
+                          .tokens = kTokens,
+                          .x_stride = x_stride,
+                          .y_stride = kYStride};
+    ops().matmul(args, Pool(2));
+    CheckRounded(args, y);
     const auto expected = ExpectedProduct(w, x.data(), kTokens, x_stride);
     for (size_t t = 0; t < kTokens; ++t) {
       const std::vector<Expected> row(expected.begin() + t * kOut,

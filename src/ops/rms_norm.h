@@ -11,7 +11,8 @@ struct RmsNormArgs {
   float* y = nullptr;             // [rows, dim]; may equal x
   size_t rows = 0;
   size_t dim = 0;
-  float eps = 0;  // rms_norm_eps: 1e-20 in the release
+  float eps = 0;            // rms_norm_eps: 1e-20 in the release
+  bool round_bf16 = false;  // y
 };
 
 }  // namespace ecphory

@@ -50,6 +50,12 @@ TEST_P(RmsNormTest, MatchesTheFormula) {
           args.x = args.y = in_place.data();
           ops().rms_norm(args, Pool(threads));
           EXPECT_TRUE(SameBits(y, in_place)) << rows << " x " << dim;
+          GuardedArray<float> rounded(rows * dim);
+          args.x = x.data(), args.y = rounded.data();
+          args.round_bf16 = true;
+          ops().rms_norm(args, Pool(threads));
+          EXPECT_TRUE(SameBits(RoundedToBf16(y), rounded))
+              << rows << " x " << dim;
         }
       }
     }

@@ -14,8 +14,9 @@ struct RopeArgs {
   size_t tokens = 0;
   size_t heads = 0;
   size_t dim = 0;
-  size_t rope_dim = 0;   // even, <= dim
-  bool inverse = false;  // rotate back
+  size_t rope_dim = 0;      // even, <= dim
+  bool inverse = false;     // rotate back
+  bool round_bf16 = false;  // the channels that are rotated
 };
 
 }  // namespace ecphory

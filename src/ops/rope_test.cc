@@ -27,15 +27,26 @@ TEST_P(RopeTest, RotatesAdjacentPairsOfTheTail) {
         for (const bool inverse : {false, true}) {
           GuardedArray<float> x = random.Array(positions.size() * heads * dim);
           const std::vector<float> before = x.Copy();
-          ops().rope({.x = x.data(),
-                      .positions = positions.data(),
-                      .inv_freq = inv_freq.data(),
-                      .tokens = positions.size(),
-                      .heads = heads,
-                      .dim = dim,
-                      .rope_dim = rope_dim,
-                      .inverse = inverse},
-                     Pool(heads == 4 ? 1 : heads));
+          RopeArgs args{.x = x.data(),
+                        .positions = positions.data(),
+                        .inv_freq = inv_freq.data(),
+                        .tokens = positions.size(),
+                        .heads = heads,
+                        .dim = dim,
+                        .rope_dim = rope_dim,
+                        .inverse = inverse};
+          ops().rope(args, Pool(heads == 4 ? 1 : heads));
+          GuardedArray<float> rounded(before.size());
+          std::copy(before.begin(), before.end(), rounded.begin());
+          args.x = rounded.data();
+          args.round_bf16 = true;
+          ops().rope(args, Pool(2));
+          // What is not rotated stays as it was.
+          std::vector<float> expected_bits = RoundedToBf16(x);
+          for (size_t i = 0; i < before.size(); ++i) {
+            if (i % dim < dim - rope_dim) expected_bits[i] = before[i];
+          }
+          EXPECT_TRUE(SameBits(expected_bits, rounded));
           std::vector<Expected> expected(before.size());
           for (size_t r = 0; r < positions.size() * heads; ++r) {
             const size_t tail = r * dim + dim - rope_dim;

@@ -168,6 +168,15 @@ testing::AssertionResult SameBits(const A& expected, const B& actual) {
   return testing::AssertionSuccess();
 }
 
+// x as bf16 values; NaN, which gaps are filled with, stays the same NaN.
+inline std::vector<float> RoundedToBf16(const GuardedArray<float>& x) {
+  std::vector<float> rounded = x.Copy();
+  for (float& value : rounded) {
+    if (!std::isnan(value)) value = RoundToBF16(value);
+  }
+  return rounded;
+}
+
 // One pool a thread count for the whole test program, 1 <= threads <= 3.
 inline ThreadPool& Pool(size_t threads) {
   static ThreadPool pools[] = {ThreadPool(1), ThreadPool(2), ThreadPool(3)};

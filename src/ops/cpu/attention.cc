@@ -327,9 +327,14 @@ void CpuAttention(const AttentionArgs& args, ThreadPool& pool) {
   if (args.tokens == 0) return;
   const bool resident = MaxRows(args) * args.dim <= kResidentFloats;
   if (resident || args.dim % kPanelUnit != 0) {
-    return AttendResident(args, pool);
+    AttendResident(args, pool);
+  } else {
+    AttendStreamed(args, pool);
   }
-  AttendStreamed(args, pool);
+  if (args.round_bf16) {
+    CpuRoundBf16({.x = args.out, .count = args.tokens * args.heads * args.dim},
+                 pool);
+  }
 }
 
 // In each thread: where rows stay resident, those of a tile's window and of a

@@ -19,6 +19,8 @@ void CpuRope(const RopeArgs& args, ThreadPool& pool);
 void CpuStoreRows(const StoreRowsArgs& args, ThreadPool& pool);
 void CpuRoundRows(const RoundRowsArgs& args, ThreadPool& pool);
 void CpuRoundBf16(const RoundBf16Args& args, ThreadPool& pool);
+// x [n] as bf16 values, by the calling thread.
+void RoundRunToBf16(float* x, size_t n);
 void CpuDecodeRows(const DecodeRowsArgs& args, ThreadPool& pool);
 void CpuPoolGroups(const PoolGroupsArgs& args, ThreadPool& pool);
 void CpuAttention(const AttentionArgs& args, ThreadPool& pool);

@@ -165,9 +165,11 @@ void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
   FloatMatmulRows(weight, tokens, begin, end);
 }
 
+namespace {
+
 // By rows, so that each weight is read and unpacked by one thread only. When
 // there are too few rows for an even split (a mix has 24), by tokens.
-void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
+void Multiply(const MatmulArgs& args, ThreadPool& pool) {
   if (args.input == MatmulInput::kInt8 && TakesInt8(args.weight.format)) {
     return CpuInt8Matmul(args, pool);
   }
@@ -195,7 +197,19 @@ void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
       });
 }
 
-namespace {
+void RoundProduct(const MatmulArgs& args, ThreadPool& pool) {
+  if (!args.round_bf16) return;
+  const size_t rows = args.weight.rows;
+  if (args.y_stride == 0 || args.y_stride == rows) {
+    return CpuRoundBf16({.x = args.y, .count = args.tokens * rows}, pool);
+  }
+  pool.ParallelFor(args.tokens, GrainFor(2 * rows),
+                   [&](size_t begin, size_t end, size_t) {
+                     for (size_t t = begin; t < end; ++t) {
+                       RoundRunToBf16(args.y + t * args.y_stride, rows);
+                     }
+                   });
+}
 
 // Whether the calling thread has nothing to prepare for any of them.
 bool NeedNoScratch(const Calls<MatmulArgs>& calls) {
@@ -209,6 +223,11 @@ bool NeedNoScratch(const Calls<MatmulArgs>& calls) {
 }
 
 }  // namespace
+
+void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
+  Multiply(args, pool);
+  RoundProduct(args, pool);
+}
 
 // Few tokens: groups of rows of all products, as if they were of one.
 void CpuMatmuls(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
@@ -234,6 +253,7 @@ void CpuMatmuls(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
           first = last;
         }
       });
+  for (const MatmulArgs& args : calls) RoundProduct(args, pool);
 }
 
 namespace {

@@ -14,11 +14,17 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-void RmsNormRows(const RmsNormArgs& args, size_t begin, size_t end) {
+template <bool kRound>
+void NormRows(const RmsNormArgs& args, size_t begin, size_t end) {
   for (size_t row = begin; row < end; ++row) {
-    NormRow<false>(args.x + row * args.dim, args.weight, args.eps, args.dim,
-                   args.y + row * args.dim);
+    NormRow<kRound>(args.x + row * args.dim, args.weight, args.eps, args.dim,
+                    args.y + row * args.dim);
   }
+}
+
+void RmsNormRows(const RmsNormArgs& args, size_t begin, size_t end) {
+  if (args.round_bf16) return NormRows<true>(args, begin, end);
+  NormRows<false>(args, begin, end);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/vector-inl.h"
+#include "tensor/float_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {
@@ -18,7 +19,8 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // x = (a, b), ... -> (a c - b s, b c + a s), ... with `cos` = (c, c), ... and
-// `sin` = (-s, s), ...
+// `sin` = (-s, s), ..., rounded to bf16 with kRound.
+template <bool kRound>
 void RotatePairs(float* HWY_RESTRICT x, const float* HWY_RESTRICT cos,
                  const float* HWY_RESTRICT sin, size_t n) {
   size_t i = 0;
@@ -26,7 +28,9 @@ void RotatePairs(float* HWY_RESTRICT x, const float* HWY_RESTRICT cos,
   for (; i + kLanes <= n; i += kLanes) {
     const VF v = Load(x + i);
     const VF swapped = hn::Reverse2(kF, v);
-    Store(hn::MulAdd(v, Load(cos + i), hn::Mul(swapped, Load(sin + i))), x + i);
+    const VF turned =
+        hn::MulAdd(v, Load(cos + i), hn::Mul(swapped, Load(sin + i)));
+    Store(kRound ? RoundBf16(turned) : turned, x + i);
   }
 #endif
   for (; i < n; i += 2) {
@@ -34,13 +38,17 @@ void RotatePairs(float* HWY_RESTRICT x, const float* HWY_RESTRICT cos,
     const float b = x[i + 1];
     x[i] = a * cos[i] + b * sin[i];
     x[i + 1] = b * cos[i + 1] + a * sin[i + 1];
+    if (!kRound) continue;
+    x[i] = RoundToBF16(x[i]);
+    x[i + 1] = RoundToBF16(x[i + 1]);
   }
 }
 
 void RotateHeads(float* x, size_t heads, size_t dim, size_t rope_dim,
-                 const float* cos, const float* sin) {
+                 const float* cos, const float* sin, bool round) {
+  const auto rotate = round ? RotatePairs<true> : RotatePairs<false>;
   for (size_t head = 0; head < heads; ++head) {
-    RotatePairs(x + head * dim + (dim - rope_dim), cos, sin, rope_dim);
+    rotate(x + head * dim + (dim - rope_dim), cos, sin, rope_dim);
   }
 }
 
@@ -79,7 +87,7 @@ void RopeRange(const RopeArgs& args, size_t begin, size_t end) {
     FillTables(args, args.positions[t], cos, sin);
     HWY_DYNAMIC_DISPATCH(RotateHeads)
     (args.x + t * args.heads * args.dim, args.heads, args.dim, args.rope_dim,
-     cos, sin);
+     cos, sin, args.round_bf16);
   }
 }
 

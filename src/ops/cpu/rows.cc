@@ -103,11 +103,14 @@ void CpuRoundRows(const RoundRowsArgs& args, ThreadPool& pool) {
                    });
 }
 
+void RoundRunToBf16(float* x, size_t n) {
+  HWY_DYNAMIC_DISPATCH(RoundBf16Values)(x, n);
+}
+
 void CpuRoundBf16(const RoundBf16Args& args, ThreadPool& pool) {
   pool.ParallelFor(args.count, GrainFor(2),
                    [&](size_t begin, size_t end, size_t) {
-                     HWY_DYNAMIC_DISPATCH(RoundBf16Values)
-                     (args.x + begin, end - begin);
+                     RoundRunToBf16(args.x + begin, end - begin);
                    });
 }
 

@@ -105,7 +105,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const size_t c = v * kWarp + lane;
-    if (c < a.dim) a.out[offset + c] = sum[v] / weights;
+    if (c < a.dim) {
+      a.out[offset + c] = MaybeRound(sum[v] / weights, a.round_bf16);
+    }
   }
 }
 

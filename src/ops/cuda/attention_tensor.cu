@@ -208,10 +208,12 @@ __device__ void Finish(const AttentionArgs& a, const Parts& parts,
       }
     }
     float* const to = (whole ? a.out : parts.out) + at * kDim + c;
+    const bool round = whole && a.round_bf16;
 #pragma unroll
     for (unsigned n = 0; n < kWarpDim / 8; ++n) {
-      *reinterpret_cast<float2*>(to + 8 * n) = {factor * out[n][2 * i],
-                                                factor * out[n][2 * i + 1]};
+      *reinterpret_cast<float2*>(to + 8 * n) = {
+          MaybeRound(factor * out[n][2 * i], round),
+          MaybeRound(factor * out[n][2 * i + 1], round)};
     }
   }
 }
@@ -318,8 +320,11 @@ __global__ void __launch_bounds__(kDim / 4) CombineKernel(
            fmaf(scale, v.z, out.z), fmaf(scale, v.w, out.w)};
   }
   *reinterpret_cast<float4*>(a.out + (t * a.heads + head) * kDim +
-                             4 * threadIdx.x) = {out.x / sum, out.y / sum,
-                                                 out.z / sum, out.w / sum};
+                             4 * threadIdx.x) = {
+      MaybeRound(out.x / sum, a.round_bf16),
+      MaybeRound(out.y / sum, a.round_bf16),
+      MaybeRound(out.z / sum, a.round_bf16),
+      MaybeRound(out.w / sum, a.round_bf16)};
 }
 
 // As many blocks as run at a time, a tile each at least.

@@ -364,8 +364,9 @@ __device__ void Multiply(const AttentionArgs& a, unsigned rows, size_t t,
 #pragma unroll
     for (unsigned i = 0; i < 32; ++i) {
       const unsigned at = i % 16 * 4 + 2 * h;
-      *reinterpret_cast<float2*>(to + i * 8) = {factor * out[i / 16][at],
-                                                factor * out[i / 16][at + 1]};
+      *reinterpret_cast<float2*>(to + i * 8) = {
+          MaybeRound(factor * out[i / 16][at], a.round_bf16),
+          MaybeRound(factor * out[i / 16][at + 1], a.round_bf16)};
     }
   }
 }

@@ -20,6 +20,10 @@ __device__ inline float RoundToBF16(float x) {
   return __bfloat162float(__float2bfloat16_rn(x));
 }
 
+__device__ inline float MaybeRound(float x, bool round) {
+  return round ? RoundToBF16(x) : x;
+}
+
 __device__ inline float F16ToF32(uint16_t x) {
   return __half2float(__ushort_as_half(x));
 }

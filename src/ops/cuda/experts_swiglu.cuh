@@ -7,10 +7,6 @@
 
 namespace ecphory::cuda {
 
-__device__ inline float MaybeRound(float x, bool round) {
-  return round ? RoundToBF16(x) : x;
-}
-
 __device__ inline float Swiglu(const ExpertsArgs& a, float gate, float up,
                                float weight) {
   gate = MaybeRound(gate, a.round_bf16);

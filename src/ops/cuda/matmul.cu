@@ -25,7 +25,9 @@ __global__ void OddKernel(TileArgs a) {
     sum = fmaf(WeightValue(a.weight, row, k), x[k], sum);
   }
   sum = WarpSum(sum);
-  if (threadIdx.x == 0) a.y[token * a.y_stride + row] = sum;
+  if (threadIdx.x == 0) {
+    a.y[token * a.y_stride + row] = MaybeRound(sum, a.round_bf16);
+  }
 }
 
 void RunOdd(const TileArgs& args) {
@@ -43,9 +45,9 @@ void Run(const TileArgs& args) {
       padded * sizeof(float) > kMaxShared) {
     RunOdd(args);
   } else if (args.tokens <= kMaxFewTokens) {
-    RunFew<kFormat, kAlign>(
-        {args.weight, args.x, args.y, args.x_stride, args.y_stride},
-        args.tokens);
+    RunFew<kFormat, kAlign>({args.weight, args.x, args.y, args.x_stride,
+                             args.y_stride, args.round_bf16},
+                            args.tokens);
   } else {
     RunTiles<kFormat, kAlign>(args);
   }
@@ -56,7 +58,8 @@ StreamProduct ProductOf(const TileArgs& a) {
           .x = a.x,
           .y = a.y,
           .x_stride = a.x_stride,
-          .y_stride = a.y_stride};
+          .y_stride = a.y_stride,
+          .round_bf16 = a.round_bf16};
 }
 
 // Whether kFormat's tensor-core kernels took the product.
@@ -106,7 +109,8 @@ TileArgs TileOf(const MatmulArgs& args) {
           .y = args.y,
           .tokens = args.tokens,
           .x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols,
-          .y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows};
+          .y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows,
+          .round_bf16 = args.round_bf16};
 }
 
 // Whether the product can be one of several in a launch of kFormat.

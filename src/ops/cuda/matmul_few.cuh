@@ -47,6 +47,7 @@ struct FewTokensArgs {
   float* y;
   size_t x_stride;
   size_t y_stride;
+  bool round_bf16;
 };
 
 inline constexpr unsigned kFewWarps = 8;
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(kFewWarps* kWarp)
       for (int t = 0; t < kTokens; ++t) {
         const float sum = WarpSum(sums[r][t]);
         if (lane == 0 && first + r < rows) {
-          a.y[t * a.y_stride + first + r] = sum;
+          a.y[t * a.y_stride + first + r] = MaybeRound(sum, a.round_bf16);
         }
       }
     }

@@ -20,6 +20,7 @@ struct MmaArgs {
   // With more than one share of the columns y is [shares, tokens, rows], not
   // yet multiplied by a token's scale.
   int shares;
+  bool round_bf16;  // y, where it is the result
 };
 
 // Many tokens: 128 a block, the parts of x one after another.
@@ -65,7 +66,10 @@ __global__ void __launch_bounds__(kTileThreadCount, 2)
       for (int i = 0; i < 4; ++i) {
         const size_t row =
             row0 + WarpRow<false>(warp / 2, i / 2) + lane / 4 + i % 2 * 8;
-        if (row < a.weight.rows) y[row] = sums[i / 2][j][i % 2 * 2 + k] * scale;
+        if (row < a.weight.rows) {
+          y[row] =
+              MaybeRound(sums[i / 2][j][i % 2 * 2 + k] * scale, a.round_bf16);
+        }
       }
     }
   }
@@ -99,6 +103,7 @@ __global__ void __launch_bounds__(kTileThreadCount, 2)
       weights, a.x.parts, a.x.pitch, columns, cols, chunks * share / a.shares,
       chunks * (share + 1) / a.shares, reinterpret_cast<uint8_t*>(tile_memory),
       sums);
+  const bool round = a.round_bf16 && a.shares == 1;
   const int lane = static_cast<int>(threadIdx.x % 32), t = lane % 4;
   const int warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll
@@ -115,8 +120,10 @@ __global__ void __launch_bounds__(kTileThreadCount, 2)
                                                 a.weight.rows
                                     : a.y + token * a.y_stride;
       const size_t row = row0 + WarpRow<false>(warp / 2, i) + lane / 4;
-      if (row < a.weight.rows) y[row] = pair.x * scale;
-      if (row + 8 < a.weight.rows) y[row + 8] = pair.y * scale;
+      if (row < a.weight.rows) y[row] = MaybeRound(pair.x * scale, round);
+      if (row + 8 < a.weight.rows) {
+        y[row + 8] = MaybeRound(pair.y * scale, round);
+      }
     }
   }
 }
@@ -124,7 +131,8 @@ __global__ void __launch_bounds__(kTileThreadCount, 2)
 // y[token] = the shares' sums, in order, times the token's scale.
 __global__ void AddSharesKernel(const float* sums, const float* scales,
                                 float power, int shares, size_t rows,
-                                size_t tokens, float* y, size_t y_stride) {
+                                size_t tokens, float* y, size_t y_stride,
+                                bool round_bf16) {
   LetNextStart();
   WaitForEarlier();
   const size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x;
@@ -133,7 +141,8 @@ __global__ void AddSharesKernel(const float* sums, const float* scales,
 #pragma unroll 4
   for (int s = 0; s < shares; ++s) sum += sums[s * rows * tokens + i];
   const size_t token = i / rows;
-  y[token * y_stride + i % rows] = sum * (power * scales[token]);
+  y[token * y_stride + i % rows] =
+      MaybeRound(sum * (power * scales[token]), round_bf16);
 }
 
 // Blocks that share the columns of 128 rows: two on every multiprocessor, by
@@ -176,7 +185,8 @@ void RunMma(const TileArgs& a, bool bf16) {
       .y = a.y,
       .y_stride = a.y_stride,
       .tokens = static_cast<int>(a.tokens),
-      .shares = shared_depth ? DepthShares(rows, a.weight.cols) : 1};
+      .shares = shared_depth ? DepthShares(rows, a.weight.cols) : 1,
+      .round_bf16 = a.round_bf16};
   if (args.x.parts == nullptr || args.x.scales == nullptr) return;  // noted
   if (args.shares > 1) {
     args.y = Scratch<Sums>(args.shares * a.tokens * rows);
@@ -210,7 +220,8 @@ void RunMma(const TileArgs& a, bool bf16) {
   if (args.shares > 1) {
     LaunchOverlapped(AddSharesKernel, dim3(Blocks(rows * a.tokens, 256)), 256,
                      0, "matmul: add", args.y, args.x.scales, F::kPower,
-                     args.shares, rows, a.tokens, a.y, a.y_stride);
+                     args.shares, rows, a.tokens, a.y, a.y_stride,
+                     a.round_bf16);
   }
 }
 

@@ -25,6 +25,7 @@ struct SideProduct {
   bool own_parts;   // not those of a product before it
   float* y;
   size_t y_stride;
+  bool round_bf16;
   int first_unit;
   int shares;   // of the columns
   float* sums;  // [shares, tokens, rows] where there is more than one
@@ -94,6 +95,7 @@ __device__ void StoreSide(
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
   const size_t rows = p.weight.rows;
+  const bool round = p.round_bf16 && p.shares == 1;
   const size_t row0 = unit.row0 + static_cast<size_t>(warp / 4 * 128 +
                                                       warp % 4 * 16 + lane / 4);
   const RowPower powers[2][2] = {
@@ -119,7 +121,9 @@ __device__ void StoreSide(
           sum += sums[i / 2][4 * (j + part * kTokens / 8) + i % 2 * 2 + k];
         }
         const size_t row = row0 + i / 2 * 64 + i % 2 * 8;
-        if (row < rows) y[row] = powers[i / 2][i % 2].Times(sum, scale);
+        if (row < rows) {
+          y[row] = MaybeRound(powers[i / 2][i % 2].Times(sum, scale), round);
+        }
       }
     }
   }
@@ -191,7 +195,7 @@ __global__ void __launch_bounds__(256)
 #pragma unroll 4
       for (int s = 0; s < p.shares; ++s) sum += p.sums[s * all + i];
     }
-    p.y[token * p.y_stride + row] = sum;
+    p.y[token * p.y_stride + row] = MaybeRound(sum, p.round_bf16);
   }
 }
 
@@ -295,6 +299,7 @@ void Run(std::span<const TileArgs> products) {
     p.weight = a.weight;
     p.x = a.x, p.x_stride = a.x_stride;
     p.y = a.y, p.y_stride = a.y_stride;
+    p.round_bf16 = a.round_bf16;
   }
   Divide(products, args);
   if (!Allocate<kFormat>(products, args)) return;

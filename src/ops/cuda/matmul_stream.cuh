@@ -21,6 +21,7 @@ struct StreamProduct {
   size_t x_stride;
   size_t y_stride;
   unsigned first_block;  // of the grid
+  bool round_bf16;
 };
 
 inline constexpr int kMostProducts = 8;
@@ -437,8 +438,8 @@ __global__ void __launch_bounds__(kStreamThreads, 2)
     if (token >= a.tokens || 2 * t % F::kColumns != 0) continue;
     const float scale = F::kPower * out_scale[token];
     float* const y = p.y + token * p.y_stride + row0;
-    if (g < stream.rows) y[g] = row.x * scale;
-    if (g + 8 < stream.rows) y[g + 8] = row.y * scale;
+    if (g < stream.rows) y[g] = MaybeRound(row.x * scale, p.round_bf16);
+    if (g + 8 < stream.rows) y[g + 8] = MaybeRound(row.y * scale, p.round_bf16);
   }
 }
 

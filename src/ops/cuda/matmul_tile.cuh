@@ -16,6 +16,7 @@ struct TileArgs {
   size_t tokens;
   size_t x_stride;
   size_t y_stride;
+  bool round_bf16 = false;  // y
 };
 
 inline constexpr size_t kTileRows = 128;
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kTileThreads)
     for (int r = 0; r < 8; ++r) {
       const size_t token = token0 + my_token + t, row = row0 + my_row + r;
       if (token < a.tokens && row < a.weight.rows) {
-        a.y[token * a.y_stride + row] = sums[t][r];
+        a.y[token * a.y_stride + row] = MaybeRound(sums[t][r], a.round_bf16);
       }
     }
   }

@@ -12,6 +12,7 @@ struct WideArgs {
   SplitRows x;
   float* y;
   size_t y_stride;
+  bool round_bf16;
   int tokens;
   // Set where scales of a row are too far apart: y is then not right.
   int* refused;
@@ -55,8 +56,9 @@ __device__ void StoreWide(const WideArgs& a, int token0, size_t row0,
       for (int i = 0; i < 4; ++i) {
         const size_t row = row0 + i / 2 * 64 + i % 2 * 8;
         if (row < a.weight.rows) {
-          y[row] = powers[i / 2][i % 2].Times(
-              sums[i / 2][4 * j + i % 2 * 2 + k], scale);
+          y[row] = MaybeRound(powers[i / 2][i % 2].Times(
+                                  sums[i / 2][4 * j + i % 2 * 2 + k], scale),
+                              a.round_bf16);
         }
       }
     }
@@ -152,6 +154,7 @@ const int* RunWide(const TileArgs& a, bool bf16) {
             .pitch = pitch},
       .y = a.y,
       .y_stride = a.y_stride,
+      .round_bf16 = a.round_bf16,
       .tokens = static_cast<int>(a.tokens),
       .refused = Scratch<Refused, int>(1)};
   if (args.x.parts == nullptr || args.x.scales == nullptr ||

@@ -1,6 +1,7 @@
 // A block a row: the sum of squares, then the scaled values.
 #include "ops/rms_norm.h"
 
+#include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) Kernel(RmsNormArgs args) {
       1.0f / sqrtf(sum / static_cast<float>(args.dim) + args.eps);
   for (size_t i = threadIdx.x; i < args.dim; i += kThreads) {
     const float weight = args.weight != nullptr ? args.weight[i] : 1.0f;
-    y[i] = weight * x[i] * factor;
+    y[i] = MaybeRound(weight * x[i] * factor, args.round_bf16);
   }
 }
 
@@ -61,9 +62,12 @@ __global__ void __launch_bounds__(kThreads) HeldKernel(RmsNormArgs args) {
   const float factor =
       1.0f / sqrtf(sum / static_cast<float>(args.dim) + args.eps);
   for_each([&](int j, size_t i) {
+    const auto out = [&](float w, float value) {
+      return MaybeRound(w * value * factor, args.round_bf16);
+    };
     reinterpret_cast<float4*>(args.y)[row + i] = {
-        weight[j].x * x[j].x * factor, weight[j].y * x[j].y * factor,
-        weight[j].z * x[j].z * factor, weight[j].w * x[j].w * factor};
+        out(weight[j].x, x[j].x), out(weight[j].y, x[j].y),
+        out(weight[j].z, x[j].z), out(weight[j].w, x[j].w)};
   });
 }
 

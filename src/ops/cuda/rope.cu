@@ -1,6 +1,7 @@
 // A thread a pair of channels.
 #include "ops/rope.h"
 
+#include "ops/cuda/codec.cuh"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
@@ -27,8 +28,8 @@ __global__ void Kernel(RopeArgs args) {
   float* const x =
       args.x + row * args.dim + args.dim - args.rope_dim + 2 * pair;
   const float re = x[0], im = x[1];
-  x[0] = re * cosine - im * sine;
-  x[1] = re * sine + im * cosine;
+  x[0] = MaybeRound(re * cosine - im * sine, args.round_bf16);
+  x[1] = MaybeRound(re * sine + im * cosine, args.round_bf16);
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ void Attention(const AttentionArgs& args, ThreadPool&) {
       const size_t offset = (t * args.heads + head) * args.dim;
       AttendHead(args, args.q + offset, args.sink[head], rows,
                  args.out + offset);
+      if (args.round_bf16) RoundValues(args.out + offset, args.dim);
     }
   }
 }

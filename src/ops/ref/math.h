@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/hyper_connection.h"
+#include "tensor/float_codec.h"
 #include "tensor/int8_block.h"
 
 namespace ecphory::ref {
@@ -26,6 +27,11 @@ inline std::vector<double> RoundedToInt8(const float* x, size_t n) {
     for (size_t j = 0; j < kInt8Block; ++j) rounded[i + j] = codes[j] * scale;
   }
   return rounded;
+}
+
+// x [n] as bf16 values.
+inline void RoundValues(float* x, size_t n) {
+  for (size_t i = 0; i < n; ++i) x[i] = RoundToBF16(x[i]);
 }
 
 // 1 / sqrt(mean(x^2) + eps)

@@ -7,7 +7,9 @@
 
 namespace ecphory::ref {
 
-void Matmul(const MatmulArgs& args, ThreadPool&) {
+namespace {
+
+void Multiply(const MatmulArgs& args) {
   const size_t in = args.weight.cols;
   const size_t out = args.weight.rows;
   const size_t x_stride = args.x_stride != 0 ? args.x_stride : in;
@@ -30,6 +32,18 @@ void Matmul(const MatmulArgs& args, ThreadPool&) {
       const double sum = Dot(row.data(), args.x + t * x_stride, in);
       args.y[t * y_stride + o] = static_cast<float>(sum);
     }
+  }
+}
+
+}  // namespace
+
+void Matmul(const MatmulArgs& args, ThreadPool&) {
+  Multiply(args);
+  if (!args.round_bf16) return;
+  const size_t out = args.weight.rows;
+  const size_t y_stride = args.y_stride != 0 ? args.y_stride : out;
+  for (size_t t = 0; t < args.tokens; ++t) {
+    RoundValues(args.y + t * y_stride, out);
   }
 }
 

@@ -14,6 +14,7 @@ void RmsNorm(const RmsNormArgs& args, ThreadPool&) {
       const double weight = args.weight != nullptr ? args.weight[i] : 1.0;
       y[i] = static_cast<float>(weight * x[i] * scale);
     }
+    if (args.round_bf16) RoundValues(y, args.dim);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/ref/math.h"
 #include "ops/ref/ref_ops.h"
 
 namespace ecphory::ref {
@@ -31,6 +32,9 @@ void Rope(const RopeArgs& args, ThreadPool&) {
       float* x = args.x + (t * args.heads + head) * args.dim;
       Rotate(x + args.dim - args.rope_dim, args.inv_freq, args.rope_dim / 2,
              args.positions[t], args.inverse);
+      if (args.round_bf16) {
+        RoundValues(x + args.dim - args.rope_dim, args.rope_dim);
+      }
     }
   }
 }

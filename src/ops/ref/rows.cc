@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "ops/ref/math.h"
 #include "ops/ref/ref_ops.h"
-#include "tensor/float_codec.h"
 
 namespace ecphory::ref {
 
@@ -26,7 +26,7 @@ void RoundRows(const RoundRowsArgs& args, ThreadPool&) {
 }
 
 void RoundBf16(const RoundBf16Args& args, ThreadPool&) {
-  for (size_t i = 0; i < args.count; ++i) args.x[i] = RoundToBF16(args.x[i]);
+  RoundValues(args.x, args.count);
 }
 
 }  // namespace ecphory::ref
