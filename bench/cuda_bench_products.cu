@@ -61,10 +61,14 @@ struct Layer {
   Expert* device;
 };
 
+// `n_experts`: the first ones of the layer.
 void BenchExperts(Bench& bench, const char* format_name, const Layer& layer,
-                  size_t tokens) {
-  const std::string name =
+                  size_t tokens, bool bf16,
+                  size_t n_experts = Layer::kExperts) {
+  std::string name =
       std::string("experts/") + format_name + "/" + std::to_string(tokens);
+  if (n_experts < Layer::kExperts) name += "/of" + std::to_string(n_experts);
+  if (bf16 && tokens < 64) name += "/bf16";
   if (!bench.Wanted(name)) return;
   const size_t slots = tokens * Layer::kTopk;
   float* const x = Floats(tokens * Layer::kDim);
@@ -84,7 +88,7 @@ void BenchExperts(Bench& bench, const char* format_name, const Layer& layer,
       std::set<int32_t> chosen;
       while (chosen.size() < Layer::kTopk) {
         h = h * 1664525u + 1013904223u;
-        chosen.insert(static_cast<int32_t>((h >> 8) % Layer::kExperts));
+        chosen.insert(static_cast<int32_t>((h >> 8) % n_experts));
       }
       ids.insert(ids.end(), chosen.begin(), chosen.end());
     }
@@ -94,22 +98,21 @@ void BenchExperts(Bench& bench, const char* format_name, const Layer& layer,
                      cudaMemcpyHostToDevice));
     all_ids.push_back(d);
     launches.push_back([=, &bench, &layer] {
-      CudaOps().experts(
-          {.x = x,
-           .tokens = tokens,
-           .dim = Layer::kDim,
-           .experts = layer.experts.data(),
-           .device_experts = layer.device,
-           .n_experts = Layer::kExperts,
-           .inner = Layer::kInner,
-           .ids = d,
-           .weights = weights,
-           .topk = Layer::kTopk,
-           .swiglu_limit = 10,
-           .round_bf16 = tokens >= 64,
-           .input = tokens >= 64 ? MatmulInput::kBF16 : MatmulInput::kF32,
-           .y = y},
-          bench.pool);
+      CudaOps().experts({.x = x,
+                         .tokens = tokens,
+                         .dim = Layer::kDim,
+                         .experts = layer.experts.data(),
+                         .device_experts = layer.device,
+                         .n_experts = n_experts,
+                         .inner = Layer::kInner,
+                         .ids = d,
+                         .weights = weights,
+                         .topk = Layer::kTopk,
+                         .swiglu_limit = 10,
+                         .round_bf16 = bf16,
+                         .input = bf16 ? MatmulInput::kBF16 : MatmulInput::kF32,
+                         .y = y},
+                        bench.pool);
     });
   }
   const double flops =
@@ -137,7 +140,11 @@ void BenchLayers(Bench& bench) {
     }
     const Layer layer(format.format);
     for (const size_t tokens : {1, 2, 8, 32, 4096}) {
-      BenchExperts(bench, format.name, layer, tokens);
+      BenchExperts(bench, format.name, layer, tokens, tokens >= 64);
+    }
+    BenchExperts(bench, format.name, layer, 32, true);
+    for (const bool bf16 : {false, true}) {
+      BenchExperts(bench, format.name, layer, 32, bf16, 32);
     }
   }
 }

@@ -483,6 +483,33 @@ TEST_P(ExpertsTest, Bf16InputsGiveTheBitsOfF32) {
   }
 }
 
+// Some tens of tokens, of which CUDA then multiplies one part instead of two: a
+// tile of slots, several, and the last of them odd.
+TEST_P(ExpertsTest, Bf16InputsOfTensOfTokens) {
+  if (orders_by_tokens() && !is_cuda()) GTEST_SKIP() << "sums in two orders";
+  Random random(39);
+  for (const WeightFormat format :
+       {WeightFormat::kFp4Row32, WeightFormat::kFp8Tile32}) {
+    for (const size_t experts : {3, 30}) {
+      for (const size_t tokens : {9, 40}) {
+        const size_t topk = std::min<size_t>(experts, 6);
+        ExpertsCase c(format, 1056, 320, tokens, experts, topk, random);
+        for (float& value : c.x) value = RoundToBF16(value);
+        c.args.round_bf16 = true;
+        c.args.swiglu_limit = 2;
+        ops().experts(c.args, Pool(1));
+        const std::vector<float> expected = c.y.Copy();
+        c.args.input = MatmulInput::kBF16;
+        c.y.Poison();
+        ops().experts(c.args, Pool(2));
+        EXPECT_TRUE(SameBits(expected, c.y))
+            << WeightFormatName(format) << ", " << experts << " experts x "
+            << tokens;
+      }
+    }
+  }
+}
+
 // The second and third matrices of one expert are of other formats.
 TEST_P(ExpertsTest, Bf16InputsMeetExpertsOfSeveralFormats) {
   constexpr size_t kDim = 64, kInner = 96;

@@ -1,7 +1,7 @@
 // The products of experts that are all alike for some tens of tokens
-// (ops/cuda/column_products.cuh): the parts of up to 16 slots of an expert are
-// the columns, so that its weights are read once. Each block groups the slots
-// for itself.
+// (ops/cuda/column_products.cuh): the parts of up to 16 slots of an expert, or
+// the one part of up to 32 slots of bf16 values, are the columns, so that its
+// weights are read once. Each block groups the slots for itself.
 #pragma once
 
 #include <algorithm>
@@ -13,19 +13,22 @@
 
 namespace ecphory::cuda {
 
-inline constexpr int kColumnSlots = kMostColumns / 2;  // at a time
+// Slots at a time, of kParts columns each: 2, or 1 where inputs are bf16
+// values, of which a second part of fp16 would hold nothing.
+template <int kParts>
+inline constexpr int kColumnSlots = kMostColumns / kParts;
 
 // Rows of a block: of w1 and w3 each, or of w2.
 template <bool kHidden>
 inline constexpr size_t kColumnBlockRows = kColumnRows / (kHidden ? 2 : 1);
 
 // Slots first .. first + some of `list`.
-template <WeightFormat kFormat, bool kHidden, int kTiles>
+template <WeightFormat kFormat, bool kHidden, int kParts, int kTiles>
 __device__ void ColumnsOfSlots(const ExpertsTiles& step, const Expert& e,
                                const int32_t* list, int some, uint8_t* memory,
                                uint32_t* columns) {
   using F = Fragment<kFormat>;
-  static_assert(F::kColumns == 2);
+  static_assert(F::kColumns == 2 && (kParts == 1 || kParts == 2));
   const ExpertsArgs& a = step.args;
   const size_t rows = kHidden ? a.inner : a.dim;
   const auto input_of = [&](int slot) {
@@ -34,7 +37,8 @@ __device__ void ColumnsOfSlots(const ExpertsTiles& step, const Expert& e,
   };
   if (threadIdx.x < 8 * kTiles) {
     const int n = static_cast<int>(threadIdx.x);
-    columns[n] = 2 * input_of(list[min(n / 2, some - 1)]) + n % 2;
+    columns[n] =
+        kParts * input_of(list[min(n / kParts, some - 1)]) + n % kParts;
   }
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x / 32);
@@ -46,31 +50,42 @@ __device__ void ColumnsOfSlots(const ExpertsTiles& step, const Expert& e,
   ColumnProducts<kFormat, kTiles>(of, step.in, columns, memory, sums);
   const int g = static_cast<int>(threadIdx.x % 32) / 4;
   const int t = static_cast<int>(threadIdx.x % 4);
+  // Lane 4g + t has columns 2t and 2t + 1 of a tile: the parts of a slot, or
+  // two slots.
+  constexpr int kOfLane = 2 / kParts;
 #pragma unroll
   for (int j = 0; j < kTiles; ++j) {
-    const float2 first = AddParts<F::kColumns>(sums[0][j], t);
-    const float2 second = AddParts<F::kColumns>(sums[1][j], t);
-    if (4 * j + t >= some) continue;
-    const int slot = list[4 * j + t];
-    const float scale = F::kPower * step.in.scales[input_of(slot)];
-    float* const out = step.out + slot * rows;
-    const auto store = [&](size_t row, float value, float up) {
-      if (row >= rows) return;
-      out[row] = kHidden ? Swiglu(a, value * scale, up * scale, a.weights[slot])
-                         : MaybeRound(value * scale, a.round_bf16);
-    };
-    store(row0 + g, first.x, second.x);
-    store(row0 + g + 8, first.y, second.y);
-    if constexpr (!kHidden) {
-      store(row0 + g + 16, second.x, 0);
-      store(row0 + g + 24, second.y, 0);
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+      const auto rows_of = [&](const float(&c)[4]) {
+        return kParts == 1 ? make_float2(c[k], c[2 + k])
+                           : AddParts<F::kColumns>(c, t);
+      };
+      const float2 first = rows_of(sums[0][j]), second = rows_of(sums[1][j]);
+      const int i = (4 * j + t) * kOfLane + k;
+      if (i >= some) continue;
+      const int slot = list[i];
+      const float scale = F::kPower * step.in.scales[input_of(slot)];
+      float* const out = step.out + slot * rows;
+      const auto store = [&](size_t row, float value, float up) {
+        if (row >= rows) return;
+        out[row] = kHidden
+                       ? Swiglu(a, value * scale, up * scale, a.weights[slot])
+                       : MaybeRound(value * scale, a.round_bf16);
+      };
+      store(row0 + g, first.x, second.x);
+      store(row0 + g + 8, first.y, second.y);
+      if constexpr (!kHidden) {
+        store(row0 + g + 16, second.x, 0);
+        store(row0 + g + 24, second.y, 0);
+      }
     }
   }
 }
 
-// Block (rows, expert, every gridDim.z-th 16 slots), or, by_slot, (rows, slot
-// that stands for its expert, ..).
-template <WeightFormat kFormat, bool kHidden>
+// Block (rows, expert, every gridDim.z-th kColumnSlots slots), or, by_slot,
+// (rows, slot that stands for its expert, ..).
+template <WeightFormat kFormat, bool kHidden, int kParts>
 __global__ void __launch_bounds__(kColumnThreads, 2)
     ColumnsKernel(const __grid_constant__ ExpertsTiles step, bool by_slot) {
   extern __shared__ uint4 column_memory[];
@@ -86,16 +101,17 @@ __global__ void __launch_bounds__(kColumnThreads, 2)
   const int count = SlotsLike(a.ids, static_cast<int>(a.tokens * a.topk),
                               expert, by_slot ? y : 0, list);
   const Expert& e = a.experts[expert];
-  for (int first = static_cast<int>(blockIdx.z) * kColumnSlots; first < count;
-       first += static_cast<int>(gridDim.z) * kColumnSlots) {
-    const int some = min(kColumnSlots, count - first);
+  constexpr int kSlots = kColumnSlots<kParts>;
+  for (int first = static_cast<int>(blockIdx.z) * kSlots; first < count;
+       first += static_cast<int>(gridDim.z) * kSlots) {
+    const int some = min(kSlots, count - first);
     const auto multiply = [&]<int kTiles>(std::integral_constant<int, kTiles>) {
-      ColumnsOfSlots<kFormat, kHidden, kTiles>(step, e, list + first, some,
-                                               memory, columns);
+      ColumnsOfSlots<kFormat, kHidden, kParts, kTiles>(step, e, list + first,
+                                                       some, memory, columns);
     };
-    if (some <= 4) {
+    if (some * kParts <= 8) {
       multiply(std::integral_constant<int, 1>());
-    } else if (some <= 8) {
+    } else if (some * kParts <= 16) {
       multiply(std::integral_constant<int, 2>());
     } else {
       multiply(std::integral_constant<int, 4>());
@@ -104,15 +120,16 @@ __global__ void __launch_bounds__(kColumnThreads, 2)
   }
 }
 
-template <WeightFormat kFormat, bool kHidden>
+template <WeightFormat kFormat, bool kHidden, int kParts>
 void LaunchColumns(ExpertsTiles step, const float* in) {
-  constexpr auto kKernel = ColumnsKernel<kFormat, kHidden>;
+  constexpr auto kKernel = ColumnsKernel<kFormat, kHidden, kParts>;
   constexpr size_t kMemory = ColumnShape<kFormat>::kMemory;
   const ExpertsArgs& a = step.args;
   const size_t slots = a.tokens * a.topk;
   const size_t inputs = kHidden ? a.tokens : slots;
-  // Both parts, whatever the inputs are rounded to.
-  if (!PlanTiles(step, inputs, kHidden ? a.dim : a.inner, 2)) return;  // noted
+  if (!PlanTiles(step, inputs, kHidden ? a.dim : a.inner, kParts)) {
+    return;  // noted
+  }
   LaunchOverlapped(SplitInputsKernel<kHidden>,
                    dim3(static_cast<unsigned>(inputs)), kSplitThreads, 0,
                    "experts: split", step, in);
@@ -121,8 +138,16 @@ void LaunchColumns(ExpertsTiles step, const float* in) {
       kKernel,
       dim3(Blocks(kHidden ? a.inner : a.dim, kColumnBlockRows<kHidden>),
            static_cast<unsigned>(std::min(slots, a.n_experts)),
-           Blocks(slots, a.n_experts * kColumnSlots)),
+           Blocks(slots, a.n_experts * kColumnSlots<kParts>)),
       kColumnThreads, kMemory, "experts", step, slots < a.n_experts);
+}
+
+template <WeightFormat kFormat, int kParts>
+void RunColumns(const ExpertsArgs& args, float* hidden, float* out) {
+  LaunchColumns<kFormat, true, kParts>(
+      {.args = args, .groups = {}, .in = {}, .out = hidden}, args.x);
+  LaunchColumns<kFormat, false, kParts>(
+      {.args = args, .groups = {}, .in = {}, .out = out}, hidden);
 }
 
 // Both steps, where experts are alike.
@@ -134,11 +159,8 @@ inline bool RunColumns(const ExpertsArgs& of_device, const ExpertsArgs& of_host,
             !FitsSharedMemory(ColumnShape<kFormat>::kMemory + 4096)) {
           return false;
         }
-        LaunchColumns<kFormat, true>(
-            {.args = of_device, .groups = {}, .in = {}, .out = hidden},
-            of_device.x);
-        LaunchColumns<kFormat, false>(
-            {.args = of_device, .groups = {}, .in = {}, .out = out}, hidden);
+        IsBf16(of_host.input) ? RunColumns<kFormat, 1>(of_device, hidden, out)
+                              : RunColumns<kFormat, 2>(of_device, hidden, out);
         return true;
       };
   return run(std::integral_constant<WeightFormat, WeightFormat::kFp4Row32>()) ||
