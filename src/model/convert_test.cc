@@ -9,6 +9,7 @@
 
 #include "format/gguf.h"
 #include "model/convert_rows.h"
+#include "model/device_weights.h"
 #include "model/gguf_source.h"
 #include "model/test_models.h"
 #include "model/weights.h"
@@ -142,6 +143,64 @@ TEST_F(ConvertedA, ValuesSurvive) {
       // Half a step of the code, and what fp16 takes from d at 127 steps.
       EXPECT_NEAR(q8[block + i], fp8[block + i], amax / 127 * 0.57f);
     }
+  }
+}
+
+// The host's memory as that of a device which weights are copied to.
+class Elsewhere : public Device {
+ public:
+  const std::string& name() const override { return host_.name(); }
+  const Ops& ops() const override { return host_.ops(); }
+  bool is_host() const override { return false; }
+  bool takes_int8() const override { return host_.takes_int8(); }
+  Result<void*> Allocate(size_t bytes, MemoryKind kind) override {
+    return host_.Allocate(bytes, kind);
+  }
+  void Free(void* memory, MemoryKind kind) override {
+    host_.Free(memory, kind);
+  }
+  Status Upload(void* to, const void* from, size_t bytes) override {
+    return host_.Upload(to, from, bytes);
+  }
+  Status Download(void* to, const void* from, size_t bytes) override {
+    return host_.Download(to, from, bytes);
+  }
+  Result<std::unique_ptr<Queue>> NewQueue() override {
+    return host_.NewQueue();
+  }
+  Result<DeviceMemory> memory() const override { return host_.memory(); }
+  Result<uint64_t> ScratchBytes(const ScratchShape& shape) const override {
+    return host_.ScratchBytes(shape);
+  }
+
+ private:
+  Device& host_ = HostDevice();
+};
+
+// Experts of MXFP4 lie in one tensor, an expert after the other.
+TEST_F(ConvertedA, DevicesKeepMxfp4AsFp4Rows) {
+  const auto source = OpenModelSource(Path());
+  ASSERT_TRUE(source.ok());
+  Elsewhere device;
+  ThreadPool pool(2);
+  const auto a = LoadWeights(*source);
+  const auto b = LoadWeights(*source, {.pool = &pool, .device = &device});
+  ASSERT_TRUE(a.ok() && b.ok()) << b.status().ToString();
+  EXPECT_EQ(b->mapped_bytes, *DeviceWeightBytes(*source) - b->resident_bytes -
+                                 6 * 9 * sizeof(Expert));
+  for (size_t l = 0; l < 6; ++l) {
+    const LayerWeights &x = a->layers[l], &y = b->layers[l];
+    for (size_t e = 0; e < 8; ++e) {
+      for (Matrix Expert::*part : {&Expert::w1, &Expert::w3, &Expert::w2}) {
+        const Matrix& kept = y.moe.experts[e].*part;
+        EXPECT_EQ(WeightFormat::kFp4Row32, kept.format);
+        EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(kept.data) % 16);
+        EXPECT_EQ(Dequantized(x.moe.experts[e].*part), Dequantized(kept));
+      }
+    }
+    EXPECT_EQ(WeightFormat::kQ8_0, y.attn.wo_b.format);
+    EXPECT_EQ(Dequantized(x.attn.wo_b), Dequantized(y.attn.wo_b));
+    EXPECT_EQ(Dequantized(x.moe.gate), Dequantized(y.moe.gate));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/ceil_div.h"
 #include "model/stored_tensor.h"
 #include "model/tensor_slots.h"
+#include "tensor/mxfp4_rows.h"
 
 namespace ecphory {
 
@@ -59,6 +60,31 @@ class Ferry {
     }
     return {};
   }
+
+  // Blocks of MXFP4: their codes, and behind those of all their scales.
+  Status SendMxfp4(const uint8_t* from, uint64_t bytes, uint8_t* to,
+                   ThreadPool& pool) {
+    constexpr uint64_t kPieceBlocks = kPieceBytes / kMxfp4BlockBytes;
+    constexpr uint64_t kThreadBlocks = kCopyBytes / kMxfp4BlockBytes;
+    const Queue::Scope scope(*queue_);
+    const uint64_t blocks = bytes / kMxfp4BlockBytes;
+    uint8_t* const scales_to = to + blocks * kMxfp4CodeBytes;
+    for (uint64_t done = 0; done < blocks; done += kPieceBlocks) {
+      const uint64_t count = std::min(kPieceBlocks, blocks - done);
+      uint8_t* const codes = pieces_[turn_].data();
+      uint8_t* const scales = codes + count * kMxfp4CodeBytes;
+      pool.ParallelFor(
+          count, kThreadBlocks, [&](size_t begin, size_t end, size_t) {
+            SplitMxfp4(from + (done + begin) * kMxfp4BlockBytes, end - begin,
+                       codes + begin * kMxfp4CodeBytes, scales + begin);
+          });
+      ECPHORY_RETURN_IF_ERROR(queue_->Finish());
+      queue_->Send(to + done * kMxfp4CodeBytes, codes, count * kMxfp4CodeBytes);
+      queue_->Send(scales_to + done, scales, count);
+      turn_ ^= 1;
+    }
+    return {};
+  }
   Status Finish() {
     const Queue::Scope scope(*queue_);
     return queue_->Finish();
@@ -94,8 +120,11 @@ Result<DeviceWeights> DeviceWeights::Copy(
   uint64_t offset = 0;
   for (const TensorInfo* tensor : Distinct(used)) {
     weights.offsets_[tensor] = offset;
-    ECPHORY_RETURN_IF_ERROR(ferry.Send(mapping.Bytes(*tensor), tensor->bytes,
-                                       weights.memory_.data() + offset, pool));
+    const auto send =
+        tensor->dtype == DType::kMXFP4 ? &Ferry::SendMxfp4 : &Ferry::Send;
+    ECPHORY_RETURN_IF_ERROR((ferry.*send)(mapping.Bytes(*tensor), tensor->bytes,
+                                          weights.memory_.data() + offset,
+                                          pool));
     offset += Padded(tensor->bytes);
     if (progress && !progress(offset, total)) {
       return Cancelled("%s: stopped after copying %llu of %llu bytes",
@@ -106,6 +135,20 @@ Result<DeviceWeights> DeviceWeights::Copy(
   }
   ECPHORY_RETURN_IF_ERROR(ferry.Finish());
   return weights;
+}
+
+void DeviceWeights::Place(const StoredMatrix& stored, Matrix* matrix) const {
+  const uint8_t* const data = Find(*stored.data);
+  matrix->format = DeviceFormat(stored.format);
+  if (stored.format == WeightFormat::kMXFP4) {
+    const uint64_t block = stored.data_offset / kMxfp4BlockBytes;
+    const uint64_t blocks = stored.data->bytes / kMxfp4BlockBytes;
+    matrix->data = data + block * kMxfp4CodeBytes;
+    matrix->scales = data + blocks * kMxfp4CodeBytes + block;
+    return;
+  }
+  matrix->data = data + stored.data_offset;
+  if (stored.scales != nullptr) matrix->scales = Find(*stored.scales);
 }
 
 // Packed tensors as DeviceWeights copies them, vectors as fp32, and the views

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "ecphory/status.h"
 #include "model/source.h"
+#include "model/stored_tensor.h"
 #include "model/weight_mapping.h"
 #include "ops/device_array.h"
 
@@ -17,7 +18,8 @@ namespace ecphory {
 // Bytes of all weights of such a model in a device's memory.
 Result<uint64_t> DeviceWeightBytes(const ModelSource& source);
 
-// A copy of every used tensor's bytes, each at a multiple of 256 bytes.
+// A copy of every used tensor's bytes, each at a multiple of 256 bytes; of
+// MXFP4 tensors all codes and then all scales (tensor/mxfp4_rows.h).
 class DeviceWeights {
  public:
   // Bytes of the copy.
@@ -32,14 +34,17 @@ class DeviceWeights {
       const std::function<bool(uint64_t, uint64_t)>& progress, ThreadPool& pool,
       Device& device);
 
-  // First byte of a tensor that was in `used`.
-  const uint8_t* Find(const TensorInfo& tensor) const {
-    return memory_.data() + offsets_.at(&tensor);
-  }
-  // The copy itself, which Find() keeps pointing into.
+  // A matrix whose tensors were in `used`: its format there, and where its data
+  // and scales are.
+  void Place(const StoredMatrix& stored, Matrix* matrix) const;
+  // The copy itself, into which matrices keep pointing.
   DeviceArray<uint8_t> TakeMemory() { return std::move(memory_); }
 
  private:
+  const uint8_t* Find(const TensorInfo& tensor) const {
+    return memory_.data() + offsets_.at(&tensor);
+  }
+
   DeviceArray<uint8_t> memory_;
   std::map<const TensorInfo*, uint64_t> offsets_;
 };

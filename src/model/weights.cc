@@ -139,9 +139,7 @@ class Binder {
       out->scales = mapping_.Bytes(*stored.scales);
       ECPHORY_RETURN_IF_ERROR(CheckScales(*stored.scales, out->scales));
     }
-    if (copy_ == nullptr) return {};
-    out->data = copy_->Find(*stored.data) + stored.data_offset;
-    if (stored.scales != nullptr) out->scales = copy_->Find(*stored.scales);
+    if (copy_ != nullptr) copy_->Place(stored, out);
     return {};
   }
 

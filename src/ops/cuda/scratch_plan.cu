@@ -8,6 +8,7 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/matmul_side.cuh"
 #include "ops/cuda/stream.cuh"
+#include "tensor/mxfp4_rows.h"
 
 namespace ecphory::cuda {
 
@@ -19,8 +20,8 @@ T* Nowhere() {
   return reinterpret_cast<T*>(uintptr_t{1} << 40);
 }
 
-Matrix MatrixOf(WeightFormat format, size_t rows, size_t cols) {
-  return {.format = format,
+Matrix MatrixOf(WeightFormat stored, size_t rows, size_t cols) {
+  return {.format = DeviceFormat(stored),
           .rows = rows,
           .cols = cols,
           .data = Nowhere<uint8_t>(),
