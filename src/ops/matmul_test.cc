@@ -109,28 +109,42 @@ TEST_P(MatmulShapes, EveryFormatAndManyTokens) {
   }
 }
 
-// Several tiles of rows and of tokens, of either kind of input.
+// Several tiles of rows and of tokens, and several loads of scales, of either
+// kind of input.
 TEST_P(MatmulShapes, ManyTiles) {
-  constexpr size_t kOut = 530, kIn = 352, kTokens = 270;
+  constexpr size_t kOut = 530, kTokens = 270;
+  for (const size_t in : {352, 768}) {
+    for (const WeightFormat format :
+         {WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ8_0,
+          WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
+          WeightFormat::kFp4Row32}) {
+      const PackedMatrix w = RandomMatrix(format, kOut, in, random_);
+      GuardedArray<float> x = random_.Array(kTokens * in);
+      for (float& value : x) value = RoundToBF16(value);
+      const auto expected = ExpectedProduct(w, x.data(), kTokens, in);
+      for (const auto input : {MatmulInput::kF32, MatmulInput::kBF16}) {
+        GuardedArray<float> y(kTokens * kOut);
+        const MatmulArgs args{.weight = w.view,
+                              .x = x.data(),
+                              .y = y.data(),
+                              .tokens = kTokens,
+                              .input = input};
+        ops().matmul(args, Pool(2));
+        EXPECT_TRUE(AllClose(expected, y.data(), SumBound(in)))
+            << WeightFormatName(format) << ", " << in << " columns";
+        CheckRounded(args, y);
+      }
+    }
+  }
+}
+
+// Columns that blocks share, in shares of several pieces.
+TEST_P(MatmulShapes, LongRowsOfTensOfTokens) {
   for (const WeightFormat format :
-       {WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ8_0,
-        WeightFormat::kMXFP4, WeightFormat::kFp8Tile32,
+       {WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kFp8Tile32,
         WeightFormat::kFp4Row32}) {
-    const PackedMatrix w = RandomMatrix(format, kOut, kIn, random_);
-    GuardedArray<float> x = random_.Array(kTokens * kIn);
-    for (float& value : x) value = RoundToBF16(value);
-    const auto expected = ExpectedProduct(w, x.data(), kTokens, kIn);
-    for (const auto input : {MatmulInput::kF32, MatmulInput::kBF16}) {
-      GuardedArray<float> y(kTokens * kOut);
-      const MatmulArgs args{.weight = w.view,
-                            .x = x.data(),
-                            .y = y.data(),
-                            .tokens = kTokens,
-                            .input = input};
-      ops().matmul(args, Pool(2));
-      EXPECT_TRUE(AllClose(expected, y.data(), SumBound(kIn)))
-          << WeightFormatName(format);
-      CheckRounded(args, y);
+    for (const size_t in : {2304, 2336}) {
+      for (const size_t tokens : {9, 33}) Check(format, 270, in, tokens, 0);
     }
   }
 }

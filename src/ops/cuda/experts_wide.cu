@@ -106,7 +106,7 @@ __device__ void MultiplySlots(const ExpertsTiles& step,
   int power[2][2];
   if (!MultiplyWide<kFormat, kTokens, kHidden>(
           at.Tile(step.args), step.in.pieces, stages,
-          WholeRows(*at.Tile(step.args).low), sums, power)) {
+          WholeRows<kFormat>(*at.Tile(step.args).low), sums, power)) {
     const int which = kHidden ? 0 : 1;
     step.groups.refused[which] = 1;
     step.groups.inexact[2 * at.expert + which] = 1;
@@ -131,7 +131,7 @@ __device__ void WideBlock(const ExpertsTiles& step, const int32_t* tiles_begin,
             const uint32_t slot = static_cast<uint32_t>(at.slots[n]);
             return kHidden ? slot / static_cast<uint32_t>(a.topk) : slot;
           },
-          stages, WholeRows(*at.Tile(a).low));
+          stages, WholeRows<kFormat>(*at.Tile(a).low));
     } else {
       MultiplySlots<kFormat, kHidden, kTokens>(step, at, stages);
     }

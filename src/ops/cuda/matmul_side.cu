@@ -2,8 +2,8 @@
 // read once, and a token's parts are added up at the end. Where there are not
 // enough rows for all multiprocessors, blocks share the columns of 256 rows,
 // and a second kernel adds up their sums in order. Bound by reading the
-// weights: a piece of 64 columns of 256 rows is 8 to 32 KB of them and at most
-// 16 of x.
+// weights: a piece of 64 or 128 columns of 256 rows is 16 to 32 KB of them and
+// at most 32 of x.
 #include "ops/cuda/matmul_side.cuh"
 
 #include <algorithm>
@@ -40,6 +40,44 @@ struct SideArgs {
   int count, tokens, units;
 };
 
+// Runs of columns of which one has kScalePieces pieces.
+unsigned ScaleRuns(const TileArgs& a) {
+  return Blocks(a.weight.cols, kScaleColumns);
+}
+
+// The pieces of a share of `runs` of them.
+template <WeightFormat kFormat>
+constexpr WideRange RangeOfShare(int pieces, int share, int shares) {
+  constexpr int kPieces = kScalePieces<kFormat>;
+  const int runs = (pieces + kPieces - 1) / kPieces;
+  const int end = runs * (share + 1) / shares * kPieces;
+  return {runs * share / shares * kPieces, end < pieces ? end : pieces};
+}
+
+// That shares are one after another and none is empty, whatever the columns.
+template <WeightFormat kFormat>
+constexpr bool SharesAreWhole() {
+  for (int pieces = 1; pieces <= 40; ++pieces) {
+    const int runs =
+        (pieces + kScalePieces<kFormat> - 1) / kScalePieces<kFormat>;
+    for (int shares = 1; shares <= runs; ++shares) {
+      int at = 0;
+      for (int share = 0; share < shares; ++share) {
+        const WideRange range = RangeOfShare<kFormat>(pieces, share, shares);
+        if (range.begin != at || range.end <= at) return false;
+        if (range.begin % kScalePieces<kFormat> != 0) return false;
+        at = range.end;
+      }
+      if (at != pieces) return false;
+    }
+  }
+  return true;
+}
+static_assert(SharesAreWhole<WeightFormat::kFp8Tile32>());
+static_assert(SharesAreWhole<WeightFormat::kFp4Row32>());
+static_assert(SharesAreWhole<WeightFormat::kF16>());
+
+template <WeightFormat kFormat>
 struct SideUnit {
   __device__ SideUnit(const SideArgs& a, int unit) {
     int i = 0;
@@ -48,10 +86,8 @@ struct SideUnit {
     const int local = unit - product->first_unit;
     share = local % product->shares;
     row0 = static_cast<size_t>(local / product->shares) * kWideRows;
-    const int steps = WholeRows(product->weight).end;
-    const int runs = (steps + kScalePieces - 1) / kScalePieces;
-    range = {runs * share / product->shares * kScalePieces,
-             min(steps, runs * (share + 1) / product->shares * kScalePieces)};
+    range = RangeOfShare<kFormat>(WholeRows<kFormat>(product->weight).end,
+                                  share, product->shares);
   }
   __device__ WideTile<false> Tile() const {
     return {&product->weight, &product->weight, row0, product->weight.rows};
@@ -87,7 +123,7 @@ __global__ void __launch_bounds__(kSplitThreads)
 
 template <WeightFormat kFormat, int kTokens>
 __device__ void StoreSide(
-    const SideArgs& a, const SideUnit& unit,
+    const SideArgs& a, const SideUnit<kFormat>& unit,
     const float (&sums)[2][SideShape<kFormat, kTokens>::kWidth / 2],
     const int (&power)[2][2]) {
   constexpr int kParts = SideShape<kFormat, kTokens>::kParts;
@@ -144,7 +180,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   if (threadIdx.x >= kWideMultiplyThreads) {
     GiveRegisters<kWideFetchRegisters>();
     for (int i = static_cast<int>(blockIdx.x); i < a.units; i += gridDim.x) {
-      const SideUnit unit(a, i);
+      const SideUnit<kFormat> unit(a, i);
       SplitRows columns = unit.product->parts;
       columns.pieces = 1;
       FetchWide<kFormat, false>(
@@ -158,7 +194,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   } else {
     TakeRegisters<kWideMultiplyRegisters>();
     for (int i = static_cast<int>(blockIdx.x); i < a.units; i += gridDim.x) {
-      const SideUnit unit(a, i);
+      const SideUnit<kFormat> unit(a, i);
       float sums[2][Shape::kWidth / 2];
       int power[2][2];
       const bool exact = MultiplyWide<kFormat, Shape::kWidth, false>(
@@ -212,20 +248,16 @@ void Launch(const SideArgs& args) {
 // Shares of the columns, so that all units together are one on each
 // multiprocessor where that can be, and take about as long.
 void Divide(std::span<const TileArgs> products, SideArgs& args) {
-  const auto steps = [](const TileArgs& a) {
-    return Blocks(a.weight.cols, kWideDepth);
-  };
   const auto tiles = [](const TileArgs& a) {
     return Blocks(a.weight.rows, kWideRows);
   };
   size_t work = 0;
-  for (const TileArgs& a : products) work += size_t{steps(a)} * tiles(a);
+  for (const TileArgs& a : products) work += size_t{ScaleRuns(a)} * tiles(a);
   for (size_t i = 0; i < products.size(); ++i) {
-    const size_t own = steps(products[i]);
+    const unsigned runs = ScaleRuns(products[i]);
     const size_t most = std::max<size_t>(
-        own * static_cast<size_t>(Multiprocessors()) / work, 1);
-    // Of whole runs of pieces.
-    const unsigned runs = Blocks(own, kScalePieces);
+        runs * static_cast<size_t>(Multiprocessors()) / work, 1);
+    // Of whole runs.
     args.of[i].shares = static_cast<int>(
         Blocks(runs, Blocks(runs, std::min<size_t>(most, runs))));
     args.of[i].first_unit = args.units;

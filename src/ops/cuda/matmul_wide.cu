@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       FetchWide<kFormat, false>(
           tile_of(at), a.x, min(kTokens, a.tokens - token0),
           [&](int n) { return static_cast<uint32_t>(token0 + n); }, stages,
-          WholeRows(a.weight));
+          WholeRows<kFormat>(a.weight));
     }
   } else {
     TakeRegisters<kWideMultiplyRegisters>();
@@ -101,8 +101,9 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       const WideTile<false> tile = tile_of(at);
       float sums[2][kTokens / 2];
       int power[2][2];
-      if (!MultiplyWide<kFormat, kTokens, false>(
-              tile, a.x.pieces, stages, WholeRows(a.weight), sums, power)) {
+      if (!MultiplyWide<kFormat, kTokens, false>(tile, a.x.pieces, stages,
+                                                 WholeRows<kFormat>(a.weight),
+                                                 sums, power)) {
         *a.refused = 1;
       }
       StoreWide<kFormat, kTokens>(a, at.token * kTokens, tile.row0, sums,

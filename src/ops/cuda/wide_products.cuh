@@ -1,8 +1,7 @@
 // Products of 256 rows of packed weights with up to 128 rows of parts of x by
-// warpgroups (ops/cuda/wgmma.cuh): one fetches pieces of 64 columns, two
-// multiply, with decoded weights in their registers. Blocks take tile after
-// tile, and what is fetched is ahead of what is multiplied from one to the
-// next.
+// warpgroups (ops/cuda/wgmma.cuh): one fetches pieces of columns, two multiply,
+// with decoded weights in their registers. Blocks take tile after tile, and
+// what is fetched is ahead of what is multiplied from one to the next.
 #pragma once
 
 #include "ops/cuda/mma.cuh"
@@ -13,18 +12,22 @@ namespace ecphory::cuda {
 
 inline constexpr int kWideRows = 256;
 inline constexpr int kWideTokens = 128;  // at most
-inline constexpr int kWideDepth = 64;
 inline constexpr int kWideThreads =
     384;  // two warpgroups multiply, one fetches
 inline constexpr int kWideMultiplyThreads = 256;
 inline constexpr int kWideFetchThreads = 128;
 // Of a multiprocessor's 65536, with 168 at the start.
-inline constexpr int kWideMultiplyRegisters = 216, kWideFetchRegisters = 72;
+inline constexpr int kWideMultiplyRegisters = 208, kWideFetchRegisters = 88;
 
-inline constexpr int kWideTokenBytes = kWideTokens * 2 * kWideDepth;
+// A stage holds the parts of x, those of 64 columns after those of the 64
+// before them, and then weights.
+inline constexpr int kWidePartBytes = kWideTokens * 128;
+template <WeightFormat kFormat>
+inline constexpr int kWideTokenBytes =
+    WideFragment<kFormat>::kDepth / 64 * kWidePartBytes;
 template <WeightFormat kFormat>
 inline constexpr int kWideStage =
-    kWideTokenBytes + kWideRows* WideFragment<kFormat>::kRowBytes;
+    kWideTokenBytes<kFormat> + kWideRows* WideFragment<kFormat>::kRowBytes;
 inline constexpr int kMostWideStages = 8;
 inline constexpr size_t kWideStageMemory = size_t{192} << 10;
 template <WeightFormat kFormat>
@@ -33,6 +36,78 @@ inline constexpr int kWideStages = static_cast<int>(kWideStageMemory /
 // Stages begin at a multiple of 1024; behind them lie barriers.
 inline constexpr size_t kWideMemory =
     kWideStageMemory + 1024 + 2 * kMostWideStages * 8;
+
+// Where units of 16 bytes lie in a stage: of a row of weights, and of a token's
+// parts, of which slice s of 16 columns is what products read from SliceAt(s).
+template <WeightFormat kFormat>
+constexpr int WeightAt(int row, int unit) {
+  using F = WideFragment<kFormat>;
+  return kWideTokenBytes<kFormat> + row * F::kRowBytes +
+         F::Place(row, unit) * 16;
+}
+constexpr int TokenAt(int token, int unit) {
+  return unit / 8 * kWidePartBytes + token * 128 + (unit % 8 ^ token % 8) * 16;
+}
+constexpr int SliceAt(int s) { return s / 4 * kWidePartBytes + s % 4 * 32; }
+// What a lane loads of weights: a unit of this row of the warp's 16, and of
+// these two of each group.
+constexpr int LaneRow(int lane) { return lane % 8 + lane / 8 % 2 * 8; }
+constexpr int LaneUnit(int lane) { return lane / 16; }
+// The group'th unit two further than the lane's first: places are exclusive
+// ors.
+constexpr uint32_t GroupAt(uint32_t first, int group) {
+  return first ^ static_cast<uint32_t>(group * 32);
+}
+
+// That what is fetched is what is read, each unit in a place of its own, and
+// that the lanes that load a matrix read different banks.
+template <WeightFormat kFormat>
+constexpr bool WidePlacesAgree() {
+  using F = WideFragment<kFormat>;
+  constexpr int kUnits = F::kRowBytes / 16, kTokenUnits = F::kDepth / 8;
+  bool taken[kWideStage<kFormat> / 16] = {};
+  const auto take = [&](int at) {
+    const bool good =
+        at % 16 == 0 && at >= 0 && at < kWideStage<kFormat> && !taken[at / 16];
+    if (good) taken[at / 16] = true;
+    return good;
+  };
+  for (int row = 0; row < kWideRows; ++row) {
+    for (int unit = 0; unit < kUnits; ++unit) {
+      if (!take(WeightAt<kFormat>(row, unit))) return false;
+    }
+  }
+  for (int token = 0; token < kWideTokens; ++token) {
+    for (int unit = 0; unit < kTokenUnits; ++unit) {
+      // Hardware's swizzle: bits 4..6 of an address are exclusively ored with
+      // bits 7..9.
+      const int plain = SliceAt(unit / 2) + token * 128 + unit % 2 * 16;
+      const int at = plain ^ plain / 128 % 8 * 16;
+      if (at != TokenAt(token, unit) || !take(at)) return false;
+    }
+  }
+  for (int first_row = 0; first_row < kWideRows; first_row += 16) {
+    for (int group = 0; group * F::kSlices * 16 < F::kDepth; ++group) {
+      unsigned banks = 0;
+      for (int lane = 0; lane < 32; ++lane) {
+        const int row = first_row + LaneRow(lane);
+        const int at = static_cast<int>(GroupAt(
+            static_cast<uint32_t>(WeightAt<kFormat>(row, LaneUnit(lane))),
+            group));
+        if (at != WeightAt<kFormat>(row, 2 * group + LaneUnit(lane))) {
+          return false;
+        }
+        banks |= 1u << at / 16 % 8;
+        if (lane % 8 == 7 && banks != 0xff) return false;
+        if (lane % 8 == 7) banks = 0;
+      }
+    }
+  }
+  return true;
+}
+static_assert(WidePlacesAgree<WeightFormat::kFp8Tile32>());
+static_assert(WidePlacesAgree<WeightFormat::kFp4Row32>());
+static_assert(WidePlacesAgree<WeightFormat::kF16>());
 
 // What a block multiplies: of its rows, in runs of 64, the first and third are
 // of `low` and the others of `high`, from low_row0 and high_row0 on, and by the
@@ -77,13 +152,15 @@ struct OfTokens {
   T values[kRuns];
 };
 
-// Which pieces of kWideDepth columns are multiplied: from a multiple of
+// Which pieces of a format's kDepth columns are multiplied: from a multiple of
 // kScalePieces on.
 struct WideRange {
   int begin, end;
 };
+template <WeightFormat kFormat>
 __device__ inline WideRange WholeRows(const Matrix& m) {
-  return {0, static_cast<int>((m.cols + kWideDepth - 1) / kWideDepth)};
+  constexpr int kDepth = WideFragment<kFormat>::kDepth;
+  return {0, static_cast<int>((m.cols + kDepth - 1) / kDepth)};
 }
 
 // The block's stages, of which `number` is the next one; barriers full and
@@ -133,12 +210,14 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
   using F = WideFragment<kFormat>;
   constexpr int kUnits = F::kRowBytes / 16;
   constexpr int kRowsAtOnce = kWideFetchThreads / kUnits;
-  constexpr int kTokensAtOnce = kWideFetchThreads / 8;
+  constexpr int kTokenUnits = F::kDepth / 8;
+  constexpr int kTokensAtOnce = kWideFetchThreads / kTokenUnits;
+  static_assert(kRowsAtOnce % 8 == 0 && kTokensAtOnce % 8 == 0);
   const int thread = static_cast<int>(threadIdx.x) - kWideMultiplyThreads;
   const int cols = static_cast<int>(tile.low->cols);
   const unsigned row_bytes = static_cast<unsigned>(cols / 32) * F::kBlockBytes;
   const int row = thread / kUnits, unit = thread % kUnits;
-  const int token = thread / 8, token_unit = thread % 8;
+  const int token = thread / kTokenUnits, token_unit = thread % kTokenUnits;
   unsigned rows[kWideRows / kRowsAtOnce], columns[kWideTokens / kTokensAtOnce];
 #pragma unroll
   for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
@@ -153,12 +232,12 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
                      static_cast<unsigned>(x.pieces * x.pitch / 8) +
                  token_unit;
   }
-  const uint32_t row_to =
-      kWideTokenBytes + row * F::kRowBytes + F::Place(row, unit) * 16;
-  const uint32_t token_to = token * 128 + (token_unit ^ token % 8) * 16;
+  // Rows and tokens a multiple of 8 further have the same places in them.
+  const uint32_t row_to = WeightAt<kFormat>(row, unit);
+  const uint32_t token_to = TokenAt(token, token_unit);
   for (int piece = 0; piece < x.pieces; ++piece) {
     for (int step = range.begin; step < range.end; ++step) {
-      const int k0 = step * kWideDepth;
+      const int k0 = step * F::kDepth;
       WaitForPhase(stages.Empty(), stages.parity ^ 1);
       const uint32_t to = stages.Tokens<kFormat>();
       const unsigned at = static_cast<unsigned>(k0) / 32 * F::kBlockBytes;
@@ -198,13 +277,12 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
   using F = WideFragment<kFormat>;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
+  constexpr int kPiecesOfRun = kScalePieces<kFormat>;
   const int steps = range.end - range.begin;
   const int first_row = warp / 4 * 128 + warp % 4 * 16;  // of the tile
   WideScales<kFormat> scales[2][2];
   bool exact = true;
-  // Codes of scales, and what comes of half of them: of two pieces.
-  uint2 codes[2][2] = {};
-  uint32_t fields[2][2] = {};
+  uint2 codes[2][2] = {};  // of scales, of kScalePieces pieces
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -213,86 +291,75 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
       scales[i][h].Open(tile.MatrixOf(row), tile.StoredRow(row));
       power[i][h] = scales[i][h].Power();
       exact = exact && scales[i][h].exact;
-      codes[i][h] = scales[i][h].Load(range.begin / kScalePieces);
+      codes[i][h] = scales[i][h].Load(range.begin / kPiecesOfRun);
     }
   }
   // Where the lane's row of the matrices that it loads lies in a stage. The
   // compiler would rather work it out again for every piece.
-  const int row = lane % 8 + lane / 8 % 2 * 8;
-  uint32_t place = kWideTokenBytes + (first_row + row) * F::kRowBytes +
-                   F::Place(row, lane / 16) * 16;
+  uint32_t place = WeightAt<kFormat>(first_row + LaneRow(lane), LaneUnit(lane));
   asm volatile("" : "+r"(place));
   uint32_t a[2][2][4] = {}, raw[2][2][4];
   uint32_t earlier = 0;  // the barrier of the stage before
   int step = range.begin;
   for (int n = 0; n < pieces * steps; ++n) {
-    if (step % 2 == 0) {
-      const bool second = step % kScalePieces != 0;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          fields[i][h] =
-              scales[i][h].Fields(second ? codes[i][h].y : codes[i][h].x);
-        }
-      }
-    }
-    WaitForPhase(stages.Full(), stages.parity);
-    ShowToProducts();  // which would wait for loads
-    // Half of them are left when the next ones are asked for, so that these
-    // have two pieces' time to come.
-    if (step % kScalePieces == 2 ||
-        (step + 1 == range.end && step % kScalePieces < 2)) {
-      const int next = step / kScalePieces + 1;
-      const int run =
-          next * kScalePieces < range.end ? next : range.begin / kScalePieces;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          codes[i][h] = scales[i][h].Load(run);
-        }
-      }
-    }
-    const uint32_t tokens = stages.Tokens<kFormat>();
-    const uint64_t columns = SwizzledRows(tokens);
-    // Of slices kSlices * group and on. Two units further: places are exclusive
-    // ors.
-    const auto load = [&](int group) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        LoadMatrices(tokens + (place ^ group * 32) + 64 * i * F::kRowBytes,
-                     raw[group % 2][i]);
-      }
-    };
-    load(0);
-    uint32_t factors[2][2][2];
+    uint32_t fields[2][2];  // of the piece's scales
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        scales[i][h].Pairs(fields[i][h], step % 2, factors[i][h]);
+        fields[i][h] = scales[i][h].Fields(codes[i][h], step);
       }
     }
-    if (++step == range.end) step = range.begin;
+    WaitForPhase(stages.Full(), stages.parity);
+    ShowToProducts();  // which would wait for loads
+    // None are left after this piece: the next ones have its time to come.
+    const int next = step + 1 < range.end ? step + 1 : range.begin;
+    if (next % kPiecesOfRun == 0) {
 #pragma unroll
-    for (int s = 0; s < kWideDepth / 16; ++s) {
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          codes[i][h] = scales[i][h].Load(next / kPiecesOfRun);
+        }
+      }
+    }
+    step = next;
+    const uint32_t tokens = stages.Tokens<kFormat>();
+    const uint64_t columns = SwizzledRows(tokens);
+    // Of slices kSlices * group and on.
+    const auto load = [&](int group) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        LoadMatrices(tokens + GroupAt(place, group) + 64 * i * F::kRowBytes,
+                     raw[group % 2][i]);
+      }
+    };
+    load(0);
+    uint32_t factors[2][2];  // of the slice's block
+#pragma unroll
+    for (int s = 0; s < F::kDepth / 16; ++s) {
       uint32_t(&fragments)[2][4] = a[s % 2];
       // A group ahead of what is decoded.
       const int group = s / F::kSlices;
-      if (s % F::kSlices == 0 && (group + 1) * F::kSlices < kWideDepth / 16) {
+      if (s % F::kSlices == 0 && (group + 1) * F::kSlices < F::kDepth / 16) {
         load(group + 1);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        F::Decode(raw[group % 2][i], s, factors[i][0][s / 2],
-                  factors[i][1][s / 2], fragments[i]);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          if (s % 2 == 0) {
+            factors[i][h] = WideScales<kFormat>::Pair(fields[i][h], s / 2);
+          }
+        }
+        F::Decode(raw[group % 2][i], s % F::kSlices, factors[i][0],
+                  factors[i][1], fragments[i]);
       }
       BeginProducts();
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        Wgmma<kTokens>::template Add<F::kBf16>(sums[i], fragments[i],
-                                               columns + 2 * s, n + s);
+        Wgmma<kTokens>::template Add<F::kBf16>(
+            sums[i], fragments[i], columns + (SliceAt(s) >> 4), n + s);
       }
       CommitProducts();
       WaitForProducts<1>();

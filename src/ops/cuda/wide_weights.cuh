@@ -11,9 +11,9 @@ namespace ecphory::cuda {
 
 // How a format's operands lie: the parts of x are Fragment's, of which word t
 // of unit p of a block of 32 columns (kTransposed) is the p-th pair of a lane
-// 4g + t. A piece of 64 columns of weights is kRowBytes of a row; unit u of 16
-// bytes of row r lies at unit Place(r, u), so that matrices are loaded without
-// conflicts. A load serves kSlices steps of 16 columns.
+// 4g + t. A piece of kDepth columns of weights is kRowBytes of a row; unit u of
+// 16 bytes of row r lies at unit Place(r, u), so that matrices are loaded
+// without conflicts. A load serves kSlices steps of 16 columns.
 //
 // A weight is its operand times 2^(e - kScaleBias) for the row's largest scale
 // e; scales down to e - kScaleRange keep that exact.
@@ -38,16 +38,17 @@ struct WideFragment<WeightFormat::kFp8Tile32>
     : Fragment<WeightFormat::kFp8Tile32> {
   static constexpr bool kTransposed = true;
   static constexpr int kFirst = 4, kSecond = 16;
-  static constexpr int kRowBytes = 64, kSlices = 2;
+  static constexpr int kDepth = 128, kRowBytes = 128, kSlices = 2;
   // Scales up to 2^7 in fp16, down to its least normal.
   static constexpr int kTopExponent = 22, kScaleRange = 21, kScaleBias = 134;
-  static __device__ int Place(int row, int unit) { return unit ^ row / 2 % 4; }
-  // Slice s of what was loaded for rows g and g + 8 of scales low and high.
+  static constexpr int Place(int row, int unit) { return unit ^ row % 8; }
+  // Slice s of the kSlices that were loaded, for rows g and g + 8 of scales low
+  // and high.
   static __device__ void Decode(const uint32_t (&raw)[4], int s, uint32_t low,
                                 uint32_t high, uint32_t (&a)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t word = raw[s % 2 * 2 + i % 2];
+      const uint32_t word = raw[s * 2 + i % 2];
       const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(
           static_cast<uint16_t>(word >> (16 * (i / 2))), __NV_E4M3);
       a[i] = TimesPair(pair.x | static_cast<uint32_t>(pair.y) << 16,
@@ -60,10 +61,10 @@ template <>
 struct WideFragment<WeightFormat::kFp4Row32>
     : Fragment<WeightFormat::kFp4Row32> {
   static constexpr bool kTransposed = true;
-  static constexpr int kRowBytes = 32, kSlices = 4;
+  static constexpr int kDepth = 128, kRowBytes = 64, kSlices = 4;
   // Codes decode to value * 2^-14; scales of up to 2^15.
   static constexpr int kTopExponent = 30, kScaleRange = 24, kScaleBias = 128;
-  static __device__ int Place(int row, int unit) { return unit ^ row / 4 % 2; }
+  static constexpr int Place(int row, int unit) { return unit ^ row / 2 % 4; }
   static __device__ void Decode(const uint32_t (&raw)[4], int s, uint32_t low,
                                 uint32_t high, uint32_t (&a)[4]) {
 #pragma unroll
@@ -80,9 +81,9 @@ struct WideFragment<WeightFormat::kFp4Row32>
 template <>
 struct WideFragment<WeightFormat::kF16> : Fragment<WeightFormat::kF16> {
   static constexpr bool kTransposed = false;
-  static constexpr int kRowBytes = 128, kSlices = 1;
+  static constexpr int kDepth = 64, kRowBytes = 128, kSlices = 1;
   static constexpr int kTopExponent = 0, kScaleRange = 0, kScaleBias = 0;
-  static __device__ int Place(int row, int unit) { return unit ^ row % 8; }
+  static constexpr int Place(int row, int unit) { return unit ^ row % 8; }
   static __device__ void Decode(const uint32_t (&raw)[4], int, uint32_t,
                                 uint32_t, uint32_t (&a)[4]) {
 #pragma unroll
@@ -96,9 +97,14 @@ struct WideFragment<WeightFormat::kBF16> : WideFragment<WeightFormat::kF16> {
   static constexpr int kPieces = 3, kColumns = 4;
 };
 
-// The scales of one row of the tile, of 8 blocks at a time: of kScalePieces
-// pieces of 64 columns.
-inline constexpr int kScalePieces = 4;
+// Scales are loaded of 8 blocks of 32 columns at a time: of kScalePieces
+// pieces.
+inline constexpr int kScaleColumns = 256;
+template <WeightFormat kFormat>
+inline constexpr int kScalePieces =
+    kScaleColumns / WideFragment<kFormat>::kDepth;
+
+// The scales of one row of the tile.
 template <WeightFormat kFormat>
 struct WideScales {
   using F = WideFragment<kFormat>;
@@ -157,20 +163,23 @@ struct WideScales {
     }
     return {words[0], words[1]};
   }
-  // A word of what Load() gave, four blocks, as the high bytes of fp16 scales.
-  // Bytes keep to themselves, but where the row is not exact.
-  __device__ uint32_t Fields(uint32_t word) const {
+  // What Load() gave of the blocks of piece `step`, as the high bytes of fp16
+  // scales, the first block's lowest. Bytes keep to themselves, but where the
+  // row is not exact.
+  __device__ uint32_t Fields(uint2 of_run, int step) const {
     if constexpr (!kUsed) return 0;
+    static_assert(F::kDepth == 64 || F::kDepth == 128);
+    const bool second =
+        step % kScalePieces<kFormat> >= kScalePieces<kFormat> / 2;
+    uint32_t word = second ? of_run.y : of_run.x;
+    if (F::kDepth == 64) word >>= step % 2 * 16;
     return (word +
             0x01010101u * static_cast<uint32_t>(F::kTopExponent - largest))
            << 2;
   }
-  // The scales of the fields' blocks 2 * half and the next as pairs of fp16.
-  static __device__ void Pairs(uint32_t fields, uint32_t half,
-                               uint32_t (&pairs)[2]) {
-    if constexpr (!kUsed) return;
-    pairs[0] = __byte_perm(fields, 0, 0x0404 + 0x2020 * half);
-    pairs[1] = __byte_perm(fields, 0, 0x1414 + 0x2020 * half);
+  // The scale of the fields' block as a pair of fp16.
+  static __device__ uint32_t Pair(uint32_t fields, int block) {
+    return __byte_perm(fields, 0, 0x0404 + 0x1010 * block);
   }
   // The power of two that sums of the row are to be multiplied by.
   __device__ int Power() const { return kUsed ? largest - F::kScaleBias : 0; }
