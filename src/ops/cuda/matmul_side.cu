@@ -175,7 +175,6 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   if (threadIdx.x == 0) WideStages::Init(memory);
   __syncthreads();
   LetNextStart();
-  WaitForEarlier();
   WideStages stages(memory);
   if (threadIdx.x >= kWideMultiplyThreads) {
     GiveRegisters<kWideFetchRegisters>();
@@ -189,7 +188,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
             const int token = min(n % kTokens, a.tokens - 1);
             return static_cast<uint32_t>(token * Shape::kParts + n / kTokens);
           },
-          stages, unit.range);
+          stages, unit.range, i == static_cast<int>(blockIdx.x));
     }
   } else {
     TakeRegisters<kWideMultiplyRegisters>();
@@ -199,6 +198,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       int power[2][2];
       const bool exact = MultiplyWide<kFormat, Shape::kWidth, false>(
           unit.Tile(), 1, stages, unit.range, sums, power);
+      WaitForEarlier();
       if (!exact && unit.product->refused != nullptr) {
         *unit.product->refused = 1;
       }

@@ -74,7 +74,6 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   if (threadIdx.x == 0) WideStages::Init(memory);
   __syncthreads();
   LetNextStart();
-  WaitForEarlier();
   const int row_tiles =
       static_cast<int>((a.weight.rows + kWideRows - 1) / kWideRows);
   const int token_tiles = (a.tokens + kTokens - 1) / kTokens;
@@ -92,7 +91,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       FetchWide<kFormat, false>(
           tile_of(at), a.x, min(kTokens, a.tokens - token0),
           [&](int n) { return static_cast<uint32_t>(token0 + n); }, stages,
-          WholeRows<kFormat>(a.weight));
+          WholeRows<kFormat>(a.weight), i == static_cast<int>(blockIdx.x));
     }
   } else {
     TakeRegisters<kWideMultiplyRegisters>();
@@ -101,11 +100,10 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       const WideTile<false> tile = tile_of(at);
       float sums[2][kTokens / 2];
       int power[2][2];
-      if (!MultiplyWide<kFormat, kTokens, false>(tile, a.x.pieces, stages,
-                                                 WholeRows<kFormat>(a.weight),
-                                                 sums, power)) {
-        *a.refused = 1;
-      }
+      const bool exact = MultiplyWide<kFormat, kTokens, false>(
+          tile, a.x.pieces, stages, WholeRows<kFormat>(a.weight), sums, power);
+      WaitForEarlier();
+      if (!exact) *a.refused = 1;
       StoreWide<kFormat, kTokens>(a, at.token * kTokens, tile.row0, sums,
                                   power);
     }

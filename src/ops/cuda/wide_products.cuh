@@ -5,6 +5,7 @@
 #pragma once
 
 #include "ops/cuda/mma.cuh"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/split_rows.cuh"
 #include "ops/cuda/wide_weights.cuh"
 
@@ -203,10 +204,16 @@ struct WideStages {
 // but for its piece, of the tile's n-th of `tokens`. A thread copies the same
 // unit of 16 bytes of the same rows in each piece; where they begin it keeps in
 // such units, so that a register does for each.
+//
+// `early`: no stage has been used, and the threads have not yet waited for
+// earlier kernels, which they then do here, when weights for all stages are on
+// their way: those no kernel writes. Nor does column_of read what one has
+// written.
 template <WeightFormat kFormat, bool kTwo, typename ColumnOf>
 __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
                           int tokens, const ColumnOf& column_of,
-                          WideStages& stages, WideRange range) {
+                          WideStages& stages, WideRange range,
+                          bool early = false) {
   using F = WideFragment<kFormat>;
   constexpr int kUnits = F::kRowBytes / 16;
   constexpr int kRowsAtOnce = kWideFetchThreads / kUnits;
@@ -235,21 +242,41 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
   // Rows and tokens a multiple of 8 further have the same places in them.
   const uint32_t row_to = WeightAt<kFormat>(row, unit);
   const uint32_t token_to = TokenAt(token, token_unit);
+  const auto fetch_rows = [&](int step, uint32_t to) {
+    const unsigned at =
+        static_cast<unsigned>(step * F::kDepth) / 32 * F::kBlockBytes;
+    const bool row_goes_on = at + unit * 16 < row_bytes;
+    const uint8_t* const low = tile.low->data + (row_goes_on ? at : 0);
+    const uint8_t* const high = tile.high->data + (row_goes_on ? at : 0);
+#pragma unroll
+    for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
+      const bool is_high = kTwo && j * kRowsAtOnce / 64 % 2 == 1;
+      CopyAsyncOrZero(to + row_to + j * kRowsAtOnce * F::kRowBytes,
+                      (is_high ? high : low) + size_t{rows[j]} * 16,
+                      row_goes_on);
+    }
+  };
+  // Pieces whose weights are on their way.
+  int ahead = 0;
+  if (early) {
+    WideStages stage = stages;
+    ahead = min(kWideStages<kFormat>, range.end - range.begin);
+#pragma unroll 1
+    for (int i = 0; i < ahead; ++i) {
+      fetch_rows(range.begin + i, stage.Tokens<kFormat>());
+      stage.Next<kFormat>();
+    }
+    WaitForEarlier();
+  }
   for (int piece = 0; piece < x.pieces; ++piece) {
     for (int step = range.begin; step < range.end; ++step) {
       const int k0 = step * F::kDepth;
       WaitForPhase(stages.Empty(), stages.parity ^ 1);
       const uint32_t to = stages.Tokens<kFormat>();
-      const unsigned at = static_cast<unsigned>(k0) / 32 * F::kBlockBytes;
-      const bool row_goes_on = at + unit * 16 < row_bytes;
-      const uint8_t* const low = tile.low->data + (row_goes_on ? at : 0);
-      const uint8_t* const high = tile.high->data + (row_goes_on ? at : 0);
-#pragma unroll
-      for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
-        const bool is_high = kTwo && j * kRowsAtOnce / 64 % 2 == 1;
-        CopyAsyncOrZero(to + row_to + j * kRowsAtOnce * F::kRowBytes,
-                        (is_high ? high : low) + size_t{rows[j]} * 16,
-                        row_goes_on);
+      if (ahead > 0) {
+        --ahead;
+      } else {
+        fetch_rows(step, to);
       }
       const bool goes_on = k0 + token_unit * 8 < cols;
       const uint8_t* const parts = reinterpret_cast<const uint8_t*>(
