@@ -2,6 +2,7 @@
 // an expert's weights are read once for all of its tokens; only experts in use
 // are read.
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/experts_alike.cuh"
@@ -14,24 +15,49 @@ namespace ecphory::cuda {
 
 namespace {
 
-// y = the sum of a token's slots, each rounded, in slot order.
+// y = the sum of a token's slots, each rounded, in slot order: a thread kRun
+// channels, of rows that are multiples of as many.
+template <int kRun>
 __global__ void SumKernel(ExpertsArgs a, const float* out) {
   LetNextStart();
   WaitForEarlier();
-  const size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x;
+  const size_t i = (blockIdx.x * size_t{blockDim.x} + threadIdx.x) * kRun;
   if (i >= a.tokens * a.dim) return;
   const size_t t = i / a.dim, c = i % a.dim;
-  float sum = 0;
+  using Run = std::conditional_t<kRun == 4, float4, float>;
+  union {
+    Run run;
+    float of[kRun];
+  } sum = {}, v, y;
 #pragma unroll 4
   for (size_t j = 0; j < a.topk; ++j) {
-    sum += MaybeRound(out[(t * a.topk + j) * a.dim + c], a.round_bf16);
+    v.run = *reinterpret_cast<const Run*>(out + (t * a.topk + j) * a.dim + c);
+#pragma unroll
+    for (int k = 0; k < kRun; ++k) {
+      sum.of[k] += MaybeRound(v.of[k], a.round_bf16);
+    }
   }
-  a.y[i] = a.accumulate ? a.y[i] + sum : sum;
+  Run* const to = reinterpret_cast<Run*>(a.y + i);
+  if (a.accumulate) {
+    y.run = *to;
+#pragma unroll
+    for (int k = 0; k < kRun; ++k) sum.of[k] = y.of[k] + sum.of[k];
+  }
+  *to = sum.run;
+}
+
+template <int kRun>
+void LaunchSum(const ExpertsArgs& args, const float* out) {
+  LaunchOverlapped(SumKernel<kRun>,
+                   dim3(Blocks(args.tokens * args.dim / kRun, 256)), 256, 0,
+                   "experts: sum", args, out);
 }
 
 void LaunchSum(const ExpertsArgs& args, const float* out) {
-  LaunchOverlapped(SumKernel, dim3(Blocks(args.tokens * args.dim, 256)), 256, 0,
-                   "experts: sum", args, out);
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(args.y) |
+                         reinterpret_cast<uintptr_t>(out) |
+                         args.dim * sizeof(float);
+  bits % 16 == 0 ? LaunchSum<4>(args, out) : LaunchSum<1>(args, out);
 }
 
 // Whether slots are to be grouped before the products: there are many, or
