@@ -316,6 +316,16 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
     for (int h = 0; h < 2; ++h) {
       const int row = first_row + 64 * i + 8 * h + lane / 4;
       scales[i][h].Open(tile.MatrixOf(row), tile.StoredRow(row));
+    }
+  }
+  constexpr int kBlocks = F::kDepth / 32;
+  WideScales<kFormat>::FindLargest(
+      scales, range.begin * kBlocks,
+      min(range.end * kBlocks, scales[0][0].blocks));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
       power[i][h] = scales[i][h].Power();
       exact = exact && scales[i][h].exact;
       codes[i][h] = scales[i][h].Load(range.begin / kPiecesOfRun);

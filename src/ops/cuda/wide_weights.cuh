@@ -110,41 +110,78 @@ struct WideScales {
   using F = WideFragment<kFormat>;
   static constexpr bool kUsed = F::kFactor == FactorPlace::kBeside;
 
-  // All lanes of a warp, of which four neighbours have the same row.
+  // Scales of a row; FindLargest() comes before anything else of them is asked.
   __device__ void Open(const Matrix& m, size_t row) {
     if constexpr (!kUsed) return;
     blocks = static_cast<int>(m.cols / 32);
     if (kFormat == WeightFormat::kFp8Tile32) row /= 32;
     codes = m.scales + row * blocks;
     aligned = ((reinterpret_cast<uintptr_t>(codes) | blocks) & 7) == 0;
-    uint32_t most = 0, least = 255;
-    const auto take = [&](uint32_t code) {
-      most = max(most, code), least = min(least, code);
+  }
+
+  // Of four rows of as many blocks, among blocks first and on, before `end`:
+  // multiples of 8, or the rows' end. All lanes of a warp, of which four
+  // neighbours have the same rows. The rows are read side by side: one after
+  // the other each would be waited for several times.
+  static __device__ void FindLargest(WideScales (&rows)[2][2], int first,
+                                     int end) {
+    if constexpr (!kUsed) return;
+    constexpr int kAtOnce = 4;  // words of a lane
+    const int t = static_cast<int>(threadIdx.x % 4);
+    uintptr_t bits = static_cast<uintptr_t>(rows[0][0].blocks);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      bits |= reinterpret_cast<uintptr_t>(rows[r / 2][r % 2].codes);
+    }
+    uint32_t highest[4], lowest[4];  // of 2, in 16 bits each
+#pragma unroll
+    for (int r = 0; r < 4; ++r) highest[r] = 0, lowest[r] = 0x00ff00ffu;
+    const auto take = [&](int r, uint32_t pair) {
+      highest[r] = __vmaxu2(highest[r], pair);
+      lowest[r] = __vminu2(lowest[r], pair);
     };
-    if (((reinterpret_cast<uintptr_t>(codes) | blocks) & 3) == 0) {
-      uint32_t highest = 0, lowest = 0x00ff00ffu;  // of 2, in 16 bits each
-#pragma unroll 4
-      for (int i = static_cast<int>(threadIdx.x % 4); i < blocks / 4; i += 4) {
-        const uint32_t word =
-            __ldg(reinterpret_cast<const uint32_t*>(codes) + i);
-        const uint32_t a = word & 0x00ff00ffu, b = word >> 8 & 0x00ff00ffu;
-        highest = __vmaxu2(highest, __vmaxu2(a, b));
-        lowest = __vminu2(lowest, __vminu2(a, b));
+    if ((bits & 3) == 0) {
+      for (int i = first / 4; i < end / 4; i += 4 * kAtOnce) {
+        uint32_t words[4][kAtOnce];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          const uint32_t* const from =
+              reinterpret_cast<const uint32_t*>(rows[r / 2][r % 2].codes);
+#pragma unroll
+          for (int j = 0; j < kAtOnce; ++j) {  // the last one again
+            words[r][j] = __ldg(from + min(i + 4 * j + t, end / 4 - 1));
+          }
+        }
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+#pragma unroll
+          for (int j = 0; j < kAtOnce; ++j) {
+            take(r, words[r][j] & 0x00ff00ffu);
+            take(r, words[r][j] >> 8 & 0x00ff00ffu);
+          }
+        }
       }
-      take(highest & 0xffff), take(highest >> 16);
-      least = min(lowest & 0xffff, lowest >> 16);
     } else {
-      for (int i = static_cast<int>(threadIdx.x % 4); i < blocks; i += 4) {
-        take(__ldg(codes + i));
+      for (int i = first + t; i < end; i += 4) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          take(r, 0x00010001u * __ldg(rows[r / 2][r % 2].codes + i));
+        }
       }
     }
 #pragma unroll
-    for (int offset = 1; offset < 4; offset *= 2) {
-      most = max(most, __shfl_xor_sync(0xffffffffu, most, offset));
-      least = min(least, __shfl_xor_sync(0xffffffffu, least, offset));
+    for (int r = 0; r < 4; ++r) {
+      uint32_t most = max(highest[r] & 0xffff, highest[r] >> 16);
+      uint32_t least = min(lowest[r] & 0xffff, lowest[r] >> 16);
+#pragma unroll
+      for (int offset = 1; offset < 4; offset *= 2) {
+        most = max(most, __shfl_xor_sync(0xffffffffu, most, offset));
+        least = min(least, __shfl_xor_sync(0xffffffffu, least, offset));
+      }
+      WideScales& row = rows[r / 2][r % 2];
+      row.largest = static_cast<int>(most);
+      row.exact = most < 255 && most - least <= F::kScaleRange;
     }
-    largest = static_cast<int>(most);
-    exact = most < 255 && most - least <= F::kScaleRange;
   }
 
   // The codes of blocks 8 * run and on; those past the row's end are like the
