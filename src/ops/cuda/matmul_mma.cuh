@@ -9,8 +9,6 @@
 
 namespace ecphory::cuda {
 
-inline constexpr size_t kSharedDepthTokens = 64;
-
 struct MmaArgs {
   Matrix weight;
   SplitRows x;
@@ -126,23 +124,6 @@ __global__ void __launch_bounds__(kTileThreadCount, 2)
       }
     }
   }
-}
-
-// y[token] = the shares' sums, in order, times the token's scale.
-__global__ void AddSharesKernel(const float* sums, const float* scales,
-                                float power, int shares, size_t rows,
-                                size_t tokens, float* y, size_t y_stride,
-                                bool round_bf16) {
-  LetNextStart();
-  WaitForEarlier();
-  const size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x;
-  if (i >= rows * tokens) return;
-  float sum = 0;
-#pragma unroll 4
-  for (int s = 0; s < shares; ++s) sum += sums[s * rows * tokens + i];
-  const size_t token = i / rows;
-  y[token * y_stride + i % rows] =
-      MaybeRound(sum * (power * scales[token]), round_bf16);
 }
 
 // Blocks that share the columns of 128 rows: two on every multiprocessor, by

@@ -1,7 +1,10 @@
-// y = x W^T for many tokens in fp32: tiles of W and x in shared memory, an 8 x
-// 8 block of products a thread. The order of summation is k ascending, whatever
-// the number of tokens.
+// y = x W^T for more tokens than matmul_few.cuh takes, in fp32: tiles of W and
+// x in shared memory, an 8 x 8 block of products a thread. Up to
+// kSharedDepthTokens the columns of W are shared among blocks, whose sums a
+// second kernel adds up in order; beyond, the order is k ascending.
 #pragma once
+
+#include <algorithm>
 
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/stream.cuh"
@@ -18,6 +21,26 @@ struct TileArgs {
   size_t y_stride;
   bool round_bf16 = false;  // y
 };
+
+inline constexpr size_t kSharedDepthTokens = 64;
+
+// y[token] = the shares' sums [shares, tokens, rows], in order, times `power`
+// and the token's scale, where tokens have one.
+inline __global__ void AddSharesKernel(const float* sums, const float* scales,
+                                       float power, int shares, size_t rows,
+                                       size_t tokens, float* y, size_t y_stride,
+                                       bool round_bf16) {
+  LetNextStart();
+  WaitForEarlier();
+  const size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x;
+  if (i >= rows * tokens) return;
+  float sum = 0;
+#pragma unroll 4
+  for (int s = 0; s < shares; ++s) sum += sums[s * rows * tokens + i];
+  const size_t token = i / rows;
+  const float scale = scales != nullptr ? power * scales[token] : power;
+  y[token * y_stride + i % rows] = MaybeRound(sum * scale, round_bf16);
+}
 
 inline constexpr size_t kTileRows = 128;
 inline constexpr size_t kTileTokens = 64;
@@ -60,6 +83,8 @@ __device__ inline void LoadTokens(const TileArgs& a, size_t token0, size_t k0,
   }
 }
 
+// Block z takes share z of the columns. With more than one share a.y is
+// [shares, tokens, rows].
 template <WeightFormat kFormat, size_t kAlign>
 __global__ void __launch_bounds__(kTileThreads)
     TileKernel(TileArgs a, const int* only_if) {
@@ -69,10 +94,13 @@ __global__ void __launch_bounds__(kTileThreads)
   if (only_if != nullptr && *only_if == 0) return;
   const size_t row0 = blockIdx.x * kTileRows, token0 = blockIdx.y * kTileTokens;
   const size_t my_row = threadIdx.x % 16 * 8, my_token = threadIdx.x / 16 * 8;
+  const size_t share = blockIdx.z, shares = gridDim.z;
+  const size_t chunks = (a.weight.cols + kTileDepth - 1) / kTileDepth;
+  const size_t end = chunks * (share + 1) / shares;
   float sums[8][8] = {};
-  for (size_t k0 = 0; k0 < a.weight.cols; k0 += kTileDepth) {
-    LoadWeights<kFormat, kAlign>(a.weight, row0, k0, shared);
-    LoadTokens(a, token0, k0, shared);
+  for (size_t chunk = chunks * share / shares; chunk < end; ++chunk) {
+    LoadWeights<kFormat, kAlign>(a.weight, row0, chunk * kTileDepth, shared);
+    LoadTokens(a, token0, chunk * kTileDepth, shared);
     __syncthreads();
 #pragma unroll 4
     for (size_t k = 0; k < kTileDepth; ++k) {
@@ -89,25 +117,53 @@ __global__ void __launch_bounds__(kTileThreads)
     }
     __syncthreads();
   }
+  float* const y = a.y + share * a.tokens * a.y_stride;
 #pragma unroll
   for (int t = 0; t < 8; ++t) {
 #pragma unroll
     for (int r = 0; r < 8; ++r) {
       const size_t token = token0 + my_token + t, row = row0 + my_row + r;
       if (token < a.tokens && row < a.weight.rows) {
-        a.y[token * a.y_stride + row] = MaybeRound(sums[t][r], a.round_bf16);
+        y[token * a.y_stride + row] = MaybeRound(sums[t][r], a.round_bf16);
       }
     }
   }
 }
 
+// Shares of the columns of `rows` rows: a block on every multiprocessor, by the
+// shape alone, with four steps or more each.
+inline unsigned TileShares(size_t rows, size_t cols) {
+  const size_t wanted = Multiprocessors() / Blocks(rows, kTileRows);
+  return static_cast<unsigned>(
+      std::max<size_t>(1, std::min(wanted, cols / (4 * kTileDepth))));
+}
+
 // Where `only_if` is given, nothing is done unless it is set on the device.
 template <WeightFormat kFormat, size_t kAlign>
 void RunTiles(const TileArgs& args, const int* only_if = nullptr) {
-  const dim3 grid(Blocks(args.weight.rows, kTileRows),
-                  Blocks(args.tokens, kTileTokens));
+  struct Sums;
+  const size_t rows = args.weight.rows;
+  const unsigned shares =
+      only_if == nullptr && args.tokens <= kSharedDepthTokens
+          ? TileShares(rows, args.weight.cols)
+          : 1;
+  TileArgs tiles = args;
+  if (shares > 1) {
+    tiles.y = Scratch<Sums>(shares * args.tokens * rows);
+    if (tiles.y == nullptr) return;  // noted
+    tiles.y_stride = rows;
+    tiles.round_bf16 = false;
+  }
+  const dim3 grid(Blocks(rows, kTileRows), Blocks(args.tokens, kTileTokens),
+                  shares);
   LaunchOverlapped(TileKernel<kFormat, kAlign>, grid, kTileThreads, 0, "matmul",
-                   args, only_if);
+                   tiles, only_if);
+  if (shares == 1) return;
+  LaunchOverlapped(AddSharesKernel, dim3(Blocks(rows * args.tokens, 256)), 256,
+                   0, "matmul: add", tiles.y,
+                   static_cast<const float*>(nullptr), 1.0f,
+                   static_cast<int>(shares), rows, args.tokens, args.y,
+                   args.y_stride, args.round_bf16);
 }
 
 }  // namespace ecphory::cuda
