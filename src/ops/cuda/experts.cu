@@ -7,6 +7,7 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/experts_alike.cuh"
 #include "ops/cuda/experts_columns.cuh"
+#include "ops/cuda/experts_dense.cuh"
 #include "ops/cuda/experts_few.cuh"
 #include "ops/cuda/experts_some.cuh"
 #include "ops/cuda/experts_wide.cuh"
@@ -159,22 +160,27 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   float* const out = Scratch<Out>(slots * args.dim);
   const Expert* const one =
       given.device_experts != nullptr ? given.experts : nullptr;
-  if (hidden != nullptr && out != nullptr && one != nullptr &&
-      args.tokens > kMaxFewTokens && slots <= kFewSlots &&
-      (RunDense(args, given, hidden, out) ||
-       RunColumns(args, given, hidden, out))) {
+  if (hidden == nullptr || out == nullptr) return;  // noted
+  const bool alike = args.tokens <= kMaxFewTokens;
+  const bool dense =
+      one != nullptr && IsDense(given) && args.tokens <= kSharedDepthTokens;
+  if (one != nullptr && slots <= kFewSlots &&
+      (alike ? RunAlike(args, given, hidden, out)
+             : !dense && RunColumns(args, given, hidden, out))) {
+    return LaunchSum(args, out);
+  }
+  if (dense) {
+    RunDense(args, given, hidden, out, pool);
     return LaunchSum(args, out);
   }
   Groups groups;
-  if (hidden == nullptr || out == nullptr || !GroupSlots(args, groups)) {
-    return;  // noted
-  }
+  if (!GroupSlots(args, groups)) return;  // noted
   if (groups.begin != nullptr) {
     GroupedStep<true>({.args = args, .groups = groups, .out = hidden}, args.x,
                       one);
     GroupedStep<false>({.args = args, .groups = groups, .out = out}, hidden,
                        one);
-  } else if (one == nullptr || !RunAlike(args, given, hidden, out)) {
+  } else {
     LaunchExperts<true>({.args = args, .in = args.x, .out = hidden});
     LaunchExperts<false>({.args = args, .in = hidden, .out = out});
   }

@@ -167,43 +167,4 @@ inline bool RunColumns(const ExpertsArgs& of_device, const ExpertsArgs& of_host,
          run(std::integral_constant<WeightFormat, WeightFormat::kFp8Tile32>());
 }
 
-// Hidden vectors of one expert that every token has.
-__global__ void DenseHiddenKernel(ExpertsArgs a, const float* gate,
-                                  const float* up, float* hidden) {
-  LetNextStart();
-  WaitForEarlier();
-  const size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x;
-  if (i >= a.tokens * a.inner) return;
-  hidden[i] = Swiglu(a, gate[i], up[i], a.weights[i / a.inner]);
-}
-
-// Both steps as products of all tokens, where the only expert is every token's
-// only choice. The outputs are not yet rounded.
-inline bool RunDense(const ExpertsArgs& of_device, const ExpertsArgs& of_host,
-                     float* hidden, float* out) {
-  const ExpertsArgs& a = of_device;
-  if (a.n_experts != 1 || a.topk != 1) return false;
-  const Expert& e = of_host.experts[0];
-  struct Gates;
-  const auto product = [&](const Matrix& m, const float* x, float* y) {
-    return TileArgs{m, x, y, a.tokens, m.cols, m.rows};
-  };
-  TileArgs first[2] = {product(e.w1, a.x, nullptr),
-                       product(e.w3, a.x, nullptr)};
-  const TileArgs last = product(e.w2, hidden, out);
-  if (!CanSide(first[0]) || !CanSide(first[1]) || !CanSide(last) ||
-      e.w1.format != e.w3.format) {
-    return false;
-  }
-  const size_t all = a.tokens * a.inner;
-  float* const gates = Scratch<Gates>(2 * all);
-  if (gates == nullptr) return true;  // noted
-  first[0].y = gates, first[1].y = gates + all;
-  RunSide(first);
-  LaunchOverlapped(DenseHiddenKernel, dim3(Blocks(all, 256)), 256, 0,
-                   "experts: hidden", a, gates, gates + all, hidden);
-  RunSide({&last, 1});
-  return true;
-}
-
 }  // namespace ecphory::cuda
