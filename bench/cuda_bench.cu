@@ -2,7 +2,7 @@
 // same device copies: bytes that must move (inputs once, outputs once) over the
 // median time of graph replays, rotating over buffers that exceed the L2.
 //
-// cuda_bench [NAME] runs the cases whose names contain NAME.
+// cuda_bench [NAME,NAME...] runs the cases whose names contain a NAME.
 #include "cuda_bench.h"
 
 #include <cstdio>

@@ -32,12 +32,18 @@ void Free(const Matrix& m);
 
 struct Bench {
   cudaStream_t stream;
-  double copy = 0;  // bytes a second, read and written
-  std::string filter;
+  double copy = 0;     // bytes a second, read and written
+  std::string filter;  // NAME,NAME...: what names of cases contain one of
   ThreadPool pool{1};
 
   bool Wanted(const std::string& name) const {
-    return name.find(filter) != name.npos;
+    for (size_t begin = 0, end = 0; end != filter.npos; begin = end + 1) {
+      end = filter.find(',', begin);
+      if (name.find(filter.substr(begin, end - begin)) != name.npos) {
+        return true;
+      }
+    }
+    return false;
   }
   // `launches` queue one call on each buffer set; a graph of all of them is
   // replayed. The median time of one call in seconds.

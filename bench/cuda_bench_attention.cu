@@ -36,8 +36,10 @@ int32_t* Selections(size_t tokens, size_t latents) {
 }
 
 // A layer with compressed entries, ratio 1, everything selected that can be.
-void BenchAttention(Bench& bench, size_t tokens, size_t context) {
-  const std::string name = NameOf("attention", tokens, context);
+void BenchAttention(Bench& bench, size_t tokens, size_t context,
+                    bool bf16 = false) {
+  const std::string name =
+      NameOf("attention", tokens, context) + (bf16 ? "/bf16" : "");
   if (!bench.Wanted(name)) return;
   const size_t capacity = kWindow + tokens;
   const size_t window_bytes = RowBytes(RowFormat::kFp8Block32, kDim);
@@ -50,6 +52,11 @@ void BenchAttention(Bench& bench, size_t tokens, size_t context) {
   for (size_t i = 0; i < sets; ++i) {
     float* const q = Floats(tokens * kHeads * kDim);
     float* const out = Floats(tokens * kHeads * kDim);
+    if (bf16) {
+      Check(cudaDeviceSynchronize());  // filled by another stream
+      CudaOps().round_bf16({.x = q, .count = tokens * kHeads * kDim},
+                           bench.pool);
+    }
     uint8_t* const window = Codes(capacity * window_bytes, 112, 14);
     uint8_t* const latents = Codes(context * latent_bytes, 112, 14);
     launches.push_back([=, &bench] {
@@ -60,6 +67,7 @@ void BenchAttention(Bench& bench, size_t tokens, size_t context) {
                                         .first_position = context,
                                         .window_format = RowFormat::kFp8Block32,
                                         .latent_format = RowFormat::kFp4Block16,
+                                        .round_bf16 = bf16,
                                         .scale = 0.04f,
                                         .window_rows = window,
                                         .window_capacity = capacity,
@@ -182,6 +190,7 @@ void BenchAttentions(Bench& bench) {
       BenchAttention(bench, tokens, context);
     }
   }
+  BenchAttention(bench, 4096, 65536, /*bf16=*/true);
   for (const size_t tokens : {1, 32, 4096}) {
     for (const size_t context : {65536, 131072}) {
       if (tokens < 64 || context == 65536) {

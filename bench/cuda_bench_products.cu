@@ -68,7 +68,7 @@ void BenchExperts(Bench& bench, const char* format_name, const Layer& layer,
   std::string name =
       std::string("experts/") + format_name + "/" + std::to_string(tokens);
   if (n_experts < Layer::kExperts) name += "/of" + std::to_string(n_experts);
-  if (bf16 && tokens < 64) name += "/bf16";
+  if (bf16) name += "/bf16";
   if (!bench.Wanted(name)) return;
   const size_t slots = tokens * Layer::kTopk;
   float* const x = Floats(tokens * Layer::kDim);
@@ -135,7 +135,7 @@ void BenchLayers(Bench& bench) {
                  {"Q8_0", WeightFormat::kQ8_0}};
   for (const auto& format : formats) {
     if (!bench.Wanted(std::string("experts/") + format.name) &&
-        bench.filter.rfind("experts/", 0) != 0) {
+        bench.filter.find("experts/") == std::string::npos) {
       continue;
     }
     const Layer layer(format.format);
@@ -145,6 +145,7 @@ void BenchLayers(Bench& bench) {
     BenchExperts(bench, format.name, layer, 32, true);
     for (const bool bf16 : {false, true}) {
       BenchExperts(bench, format.name, layer, 32, bf16, 32);
+      BenchExperts(bench, format.name, layer, 4096, bf16, 32);
     }
   }
 }
@@ -172,6 +173,10 @@ void BenchProducts(Bench& bench) {
     }
     for (const auto input : {MatmulInput::kF32, MatmulInput::kBF16}) {
       BenchMatvec(bench, format.name, format.format, 8192, 4096, 4096, input);
+    }
+    for (const auto& shape : {shapes[2], shapes[4]}) {
+      BenchMatvec(bench, format.name, format.format, shape[0], shape[1], 4096,
+                  MatmulInput::kBF16);
     }
   }
   BenchLayers(bench);
