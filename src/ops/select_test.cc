@@ -247,6 +247,46 @@ TEST_P(SelectTest, LongContexts) {
   }
 }
 
+TEST_P(SelectTest, ManyTokens) {
+  Random random(28);
+  constexpr size_t kTokens = 70, kBlock = 8;
+  for (const size_t groups : {1, 600, 2048, 2049, 4096, 8191, 8193}) {
+    const size_t blocks = (groups + kBlock - 1) / kBlock;
+    GuardedArray<float> scores(kTokens * groups);
+    GuardedArray<uint8_t> mask(kTokens * blocks);
+    for (uint8_t& m : mask) m = static_cast<uint8_t>(random.Below(3) / 2);
+    for (size_t t = 0; t < kTokens; ++t) {
+      const GuardedArray<float> of_token =
+          LongScores(kScores[t % std::size(kScores)], groups, random);
+      std::copy(of_token.begin(), of_token.end(), scores.data() + t * groups);
+    }
+    for (const bool masked : {false, true}) {
+      for (const size_t topk : {1, 512, 9000}) {
+        std::vector<int32_t> expected;
+        for (size_t t = 0; t < kTokens; ++t) {
+          std::vector<int32_t> best = BestByScore(
+              scores.data() + t * groups, groups, topk, [&](size_t g) {
+                return !masked || mask[t * blocks + g / kBlock] != 0;
+              });
+          best.resize(topk, -1);
+          expected.insert(expected.end(), best.begin(), best.end());
+        }
+        GuardedArray<int32_t> selected(kTokens * topk);
+        ops().select_topk(SelectTopkArgs{.scores = scores.data(),
+                                         .mask = masked ? mask.data() : nullptr,
+                                         .tokens = kTokens,
+                                         .groups = groups,
+                                         .block_size = kBlock,
+                                         .topk = topk,
+                                         .selected = selected.data()},
+                          Pool(2));
+        EXPECT_TRUE(SameBits(expected, selected))
+            << groups << " groups, top " << topk;
+      }
+    }
+  }
+}
+
 TEST_P(SelectTest, LongCandidates) {
   Random random(27);
   for (const size_t groups : {40003, 65536}) {

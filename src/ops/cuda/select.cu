@@ -189,6 +189,7 @@ __global__ void __launch_bounds__(kThreads) CandidateKernel(
 }  // namespace
 
 void SelectTopk(const Calls<SelectTopkArgs>& all, ThreadPool&) {
+  if (TakesHeld(all)) return HeldSelectTopk(all);
   if (TakesCluster(MostEntries(all))) return ClusterSelectTopk(all);
   ForEachLaunch(all, []<unsigned kMost>(
                          const KernelCalls<SelectTopkArgs, kMost>& of_kernel,

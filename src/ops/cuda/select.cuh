@@ -28,6 +28,10 @@ bool TakesCluster(size_t entries);
 void ClusterSelectTopk(const Calls<SelectTopkArgs>& calls);
 void ClusterCandidateBlocks(const Calls<CandidateBlocksArgs>& calls);
 
+// Many tokens, and entries few enough for the registers of a block.
+bool TakesHeld(const Calls<SelectTopkArgs>& calls);
+void HeldSelectTopk(const Calls<SelectTopkArgs>& calls);
+
 // The most entries that a call of some chooses from.
 inline size_t MostEntries(const Calls<SelectTopkArgs>& calls) {
   size_t most = 0;
