@@ -81,6 +81,35 @@ TEST_P(RopeTest, RotatesAdjacentPairsOfTheTail) {
   }
 }
 
+// Many tokens and heads at once are what they are one by one.
+TEST_P(RopeTest, ManyTokens) {
+  constexpr size_t kTokens = 600, kHeads = 13, kDim = 35, kRopeDim = 34;
+  const std::vector<float> inv_freq = InverseFrequencies(kRopeDim / 2);
+  std::vector<int64_t> positions(kTokens);
+  for (size_t t = 0; t < kTokens; ++t) {
+    positions[t] = static_cast<int64_t>(t * t);
+  }
+  Random random(15);
+  GuardedArray<float> x = random.Array(kTokens * kHeads * kDim);
+  GuardedArray<float> expected(x.size());
+  std::copy(x.begin(), x.end(), expected.begin());
+  RopeArgs args{.inv_freq = inv_freq.data(),
+                .tokens = 1,
+                .heads = kHeads,
+                .dim = kDim,
+                .rope_dim = kRopeDim};
+  for (size_t t = 0; t < kTokens; ++t) {
+    args.x = expected.data() + t * kHeads * kDim;
+    args.positions = &positions[t];
+    ops().rope(args, Pool(1));
+  }
+  args.x = x.data();
+  args.positions = positions.data();
+  args.tokens = kTokens;
+  ops().rope(args, Pool(2));
+  EXPECT_TRUE(SameBits(expected, x));
+}
+
 TEST_P(RopeTest, LiteralQuarterTurn) {
   const int64_t position = 1;
   const GuardedArray<float> inv_freq = {1.57079637f, 3.14159274f};

@@ -98,22 +98,33 @@ __global__ void StoreKernel(
   }
 }
 
-// decode(encode(x)) without the row between them.
-__global__ void RoundKernel(RoundRowsArgs args) {
+// decode(encode(x)) without the row between them, of `count` values of rows
+// that are whole blocks: several a thread, so that enough are on their way.
+constexpr unsigned kRoundValues = 4;
+
+__global__ void RoundKernel(float* x, size_t count, RowFormat format) {
   LetNextStart();
   WaitForEarlier();
-  const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
-  const bool valid = i < args.dim;
-  float* const x = args.x + blockIdx.y * args.dim + i;
-  const float value = valid ? *x : 0.0f;
-  const int block = args.format == RowFormat::kFp4Block16 ? 16 : 32;
-  const Scale scale = ScaleOf(args.format, BlockMax(value, block));
-  if (!valid) return;
-  const float scaled = __fdiv_rn(value, scale.value);
-  const float code = args.format == RowFormat::kFp8Block32
-                         ? E4M3ToF32(F32ToE4M3(ClampTo448(scaled)))
-                         : E2M1ToF32(F32ToE2M1(scaled));
-  *x = code * scale.value;
+  const int block = format == RowFormat::kFp4Block16 ? 16 : 32;
+  const size_t first =
+      blockIdx.x * size_t{kRoundValues * kThreads} + threadIdx.x;
+  float v[kRoundValues];
+#pragma unroll
+  for (unsigned i = 0; i < kRoundValues; ++i) {
+    const size_t at = first + i * kThreads;
+    v[i] = at < count ? x[at] : 0.0f;
+  }
+#pragma unroll
+  for (unsigned i = 0; i < kRoundValues; ++i) {
+    const size_t at = first + i * kThreads;
+    const Scale scale = ScaleOf(format, BlockMax(v[i], block));
+    if (at >= count) continue;
+    const float scaled = __fdiv_rn(v[i], scale.value);
+    const float code = format == RowFormat::kFp8Block32
+                           ? E4M3ToF32(F32ToE4M3(ClampTo448(scaled)))
+                           : E2M1ToF32(F32ToE2M1(scaled));
+    x[at] = code * scale.value;
+  }
 }
 
 // Runs of four, several a thread, so that enough are on their way; `x` is at a
@@ -147,13 +158,6 @@ __global__ void RoundBf16Kernel(float* x, size_t runs, size_t count) {
 // Rows go to the grid's second dimension, which has 65,535 places.
 constexpr size_t kMaxRows = 65535;
 
-template <typename Launch>
-void ForEachRowBatch(size_t rows, const Launch& launch) {
-  for (size_t first = 0; first < rows; first += kMaxRows) {
-    launch(first, std::min(kMaxRows, rows - first));
-  }
-}
-
 }  // namespace
 
 void StoreRows(const Calls<StoreRowsArgs>& all, ThreadPool&) {
@@ -171,13 +175,10 @@ void StoreRows(const Calls<StoreRowsArgs>& all, ThreadPool&) {
 }
 
 void RoundRows(const RoundRowsArgs& args, ThreadPool&) {
-  if (args.format == RowFormat::kF32) return;
-  ForEachRowBatch(args.rows, [&](size_t first, size_t rows) {
-    RoundRowsArgs part = args;
-    part.x += first * args.dim;
-    const dim3 grid(Blocks(args.dim, kThreads), static_cast<unsigned>(rows));
-    LaunchOverlapped(RoundKernel, grid, kThreads, 0, "round_rows", part);
-  });
+  const size_t count = args.rows * args.dim;
+  if (args.format == RowFormat::kF32 || count == 0) return;
+  LaunchOverlapped(RoundKernel, dim3(Blocks(count, kRoundValues * kThreads)),
+                   kThreads, 0, "round_rows", args.x, count, args.format);
 }
 
 void RoundBf16(const RoundBf16Args& args, ThreadPool&) {
