@@ -5,10 +5,10 @@
 // warpgroup decodes them to bf16, which holds every e4m3 and e2m1 value times
 // its scale exactly, into two stages of shared memory, where they serve as
 // columns of scores and, turned, of sums. Two multiply: each makes the scores
-// of half of the channels, which they add up, weighs all rows for itself, and
-// sums half of the channels. Queries are bf16 values (others are left to
-// ops/cuda/attention_tensor.cu), weights sums of two bf16. Bound by the tensor
-// cores: 6 * heads * 512 * rows operations a token.
+// of half of the rows and weighs them, and with all weights, which go through
+// shared memory, sums half of the channels. Queries are bf16 values (others are
+// left to ops/cuda/attention_tensor.cu), weights sums of two bf16. Bound by the
+// tensor cores: 6 * heads * 512 * rows operations a token.
 #include "ops/cuda/attention_wide.cuh"
 
 #include "ops/cuda/attention_rows.cuh"
@@ -37,13 +37,15 @@ constexpr uint32_t kBlockBytes = kRows * kChannels * 2;
 constexpr uint32_t kTileBytes = kBlocks * kBlockBytes;
 static_assert(kHeads == kRows);
 
-// Shared memory from a multiple of 1024 on: queries, stages of rows, scores of
-// half of the channels of each warpgroup, barriers full and empty of the
-// stages.
+// Shared memory from a multiple of 1024 on: queries, stages of rows, weights of
+// a tile's rows (the high parts of all heads, then the low ones), a float of
+// each warpgroup's heads, barriers full and empty of the stages.
 constexpr unsigned kStages = 2;
 constexpr uint32_t kStage0 = kTileBytes;
-constexpr uint32_t kScores = kStage0 + kStages * kTileBytes;
-constexpr uint32_t kBarriers = kScores + 2 * kHeads * kRows * 4;
+constexpr uint32_t kWeights = kStage0 + kStages * kTileBytes;
+constexpr uint32_t kWeightBytes = kHeads * kRows * 2;
+constexpr uint32_t kOfHeads = kWeights + 2 * kWeightBytes;
+constexpr uint32_t kBarriers = kOfHeads + 2 * kHeads * 4;
 constexpr size_t kMemory = kBarriers + kStages * 16 + 1024;
 
 // Where unit `unit` of 16 bytes of a row lies.
@@ -58,22 +60,17 @@ __device__ void Store(uint32_t shared, uint32_t a, uint32_t b, uint32_t c,
                : "memory");
 }
 
-// d += a b of 64 x 16 by 16 x 64 bf16 values, both in shared memory; `keep` 0:
+// d += a b of 64 x 16 by 16 x 32 bf16 values, both in shared memory; `keep` 0:
 // d = a b.
-__device__ void AddScores(float (&d)[32], uint64_t a, uint64_t b, int keep) {
+__device__ void AddScores(float (&d)[16], uint64_t a, uint64_t b, int keep) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
-      "%15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, "
-      "%28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 0;\n}\n"
+      "%15}, %16, %17, p, 1, 1, 0, 0;\n}\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
         "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]),
-        "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]),
-        "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]),
-        "+f"(d[31])
+        "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
       : "l"(a), "l"(b), "r"(keep));
 }
 
@@ -220,145 +217,179 @@ __device__ float PowerOf2(float x) {
 }
 constexpr float kLog2E = 1.44269504088896f;
 
-// What a lane has of the heads lane / 4 and that + 8 of its warp. Logarithms
-// are to base 2.
-struct Weights {
-  float top[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {};  // of the lane's rows
-};
-
-// Scores become weights relative to the largest so far, as two bf16 each;
-// rescale: what sums so far are to be multiplied by.
-__device__ void Weigh(float scale, unsigned count, float (&scores)[32],
-                      Weights& w, uint32_t (&high)[4][4], uint32_t (&low)[4][4],
-                      float (&rescale)[2]) {
-  const unsigned lane = threadIdx.x % kWarp;
-  const float scale2 = scale * kLog2E;
-#pragma unroll
-  for (unsigned i = 0; i < 32; ++i) scores[i] *= scale2;
-  if (count < kRows) {
-#pragma unroll
-    for (unsigned i = 0; i < 32; ++i) {
-      const unsigned row = i / 4 * 8 + lane % 4 * 2 + i % 2;
-      scores[i] = row < count ? scores[i] : -INFINITY;
-    }
-  }
-  float top[2] = {w.top[0], w.top[1]};
-#pragma unroll
-  for (unsigned i = 0; i < 32; ++i) {
-    top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[i]);
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-#pragma unroll
-    for (int offset = 1; offset < 4; offset *= 2) {
-      top[h] = fmaxf(top[h], __shfl_xor_sync(0xffffffffu, top[h], offset));
-    }
-    rescale[h] = PowerOf2(w.top[h] - top[h]);
-    w.sum[h] *= rescale[h];
-    w.top[h] = top[h];
-  }
-#pragma unroll
-  for (unsigned i = 0; i < 32; i += 2) {
-    const unsigned h = i / 2 % 2;
-    const float first = PowerOf2(scores[i] - top[h]);
-    const float second = PowerOf2(scores[i + 1] - top[h]);
-    w.sum[h] += first + second;
-    const SplitPair pair = SplitBf16(first, second);
-    high[i / 8][i / 2 % 4] = pair.high, low[i / 8][i / 2 % 4] = pair.low;
-  }
+// A float of head `head` of a warpgroup, in shared memory.
+__device__ uint32_t OfHead(uint32_t memory, unsigned group, unsigned head) {
+  return memory + kOfHeads + (group * kHeads + head) * 4;
+}
+__device__ void StoreFloat(uint32_t shared, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared), "f"(value) : "memory");
+}
+__device__ float LoadFloat(uint32_t shared) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];"
+               : "=f"(value)
+               : "r"(shared)
+               : "memory");
+  return value;
+}
+__device__ void StoreWord(uint32_t shared, uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared), "r"(value) : "memory");
 }
 
-// A multiplying warpgroup's part.
+// A multiplying warpgroup's part. A lane has the heads lane / 4 and that + 8 of
+// its warp; of scores the rows 8 * j + lane % 4 * 2 and the next of the
+// warpgroup's. Logarithms are to base 2.
 __device__ void Multiply(const AttentionArgs& a, unsigned rows, size_t t,
                          size_t first_head, uint32_t memory) {
+  constexpr unsigned kOwnRows = kRows / 2, kOwn = kOwnRows / 8;
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const unsigned group = warp / 4, thread = threadIdx.x % 128;
-  const uint32_t first_block = group * (kBlocks / 2) * kBlockBytes;
+  const unsigned head0 = warp % 4 * 16 + lane / 4;
+  // Of a lane that speaks for all: places in shared memory that depend on it
+  // are then known to be the same for the whole warp.
+  const unsigned group = __shfl_sync(0xffffffffu, warp / 4, 0);
+  const uint32_t channels = group * (kBlocks / 2) * kBlockBytes;
+  const float scale = a.scale * kLog2E;
   float out[2][64] = {};
-  Weights weights;
+  float scores[4 * kOwn] = {};
+  float top[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {};  // of the lane's rows
   unsigned stage = 0, parity = 0;
-  for (unsigned row0 = 0; row0 < rows; row0 += kRows) {
+  const auto begin_scores = [&] {
     const uint32_t barriers = memory + kBarriers + stage * 16;
-    const uint32_t tile = memory + kStage0 + stage * kTileBytes + first_block;
-    float scores[32] = {};
+    uint64_t queries = SwizzledRows(memory);
+    uint64_t own = SwizzledRows(memory + kStage0 + stage * kTileBytes +
+                                group * kOwnRows * 128);
     WaitForPhase(barriers, parity);
     BeginProducts();
+    // Unrolled, all of the descriptions would be kept in registers.
+#pragma unroll 1
+    for (unsigned block = 0; block < kBlocks; ++block) {
 #pragma unroll
-    for (unsigned s = 0; s < kDim / 2 / 16; ++s) {
-      const uint32_t block = s / 4 * kBlockBytes;
-      AddScores(scores, SwizzledRows(memory + first_block + block) + s % 4 * 2,
-                SwizzledRows(tile + block) + s % 4 * 2, static_cast<int>(s));
+      for (unsigned s = 0; s < kChannels / 16; ++s) {
+        AddScores(scores, queries + 2 * s, own + 2 * s,
+                  static_cast<int>(block + s));
+      }
+      queries += kBlockBytes >> 4, own += kBlockBytes >> 4;
     }
     CommitProducts();
-    WaitForProducts<0>();
-    Hold(scores);
-    // The other half of the channels. Nobody writes before all have read.
-    const auto score = [&](unsigned of, unsigned i) {
-      return memory + kScores + ((of * 32 + i) * 128 + thread) * 4;
-    };
-    SynchronizeSome<1, kMultiply>();
+  };
+  Hold(scores);
+  begin_scores();
+  WaitForProducts<0>();
+  Hold(scores);
+  for (unsigned row0 = 0;; row0 += kRows) {
 #pragma unroll
-    for (unsigned i = 0; i < 32; ++i) {
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(score(group, i)),
-                   "f"(scores[i])
-                   : "memory");
+    for (unsigned i = 0; i < 4 * kOwn; ++i) scores[i] *= scale;
+    if (rows - row0 < kRows) {
+#pragma unroll
+      for (unsigned i = 0; i < 4 * kOwn; ++i) {
+        const unsigned row =
+            row0 + group * kOwnRows + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        scores[i] = row < rows ? scores[i] : -INFINITY;
+      }
+    }
+    // The largest score of a head so far, of both warpgroups' rows.
+    float most[2], rescale[2];
+#pragma unroll
+    for (unsigned h = 0; h < 2; ++h) {
+      most[h] = scores[2 * h];
+#pragma unroll
+      for (unsigned i = 0; i < 4 * kOwn; ++i) {
+        if (i / 2 % 2 == h) most[h] = fmaxf(most[h], scores[i]);
+      }
+#pragma unroll
+      for (int offset = 1; offset < 4; offset *= 2) {
+        most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], offset));
+      }
+      if (lane % 4 == 0) {
+        StoreFloat(OfHead(memory, group, head0 + 8 * h), most[h]);
+      }
     }
     SynchronizeSome<1, kMultiply>();
 #pragma unroll
-    for (unsigned i = 0; i < 32; ++i) {
-      float other;
-      asm volatile("ld.shared.f32 %0, [%1];"
-                   : "=f"(other)
-                   : "r"(score(1 - group, i))
-                   : "memory");
-      scores[i] += other;
+    for (unsigned h = 0; h < 2; ++h) {
+      const float other = LoadFloat(OfHead(memory, 1 - group, head0 + 8 * h));
+      most[h] = fmaxf(fmaxf(top[h], most[h]), other);
+      rescale[h] = PowerOf2(top[h] - most[h]);
+      sum[h] *= rescale[h];
+      top[h] = most[h];
     }
-    uint32_t high[4][4], low[4][4];
-    float rescale[2];
-    Weigh(a.scale, min(kRows, rows - row0), scores, weights, high, low,
-          rescale);
+    // Weights relative to it, as two bf16 each. Both warpgroups have ended
+    // their products with those before.
 #pragma unroll
-    for (unsigned i = 0; i < 64; ++i) {
-      out[0][i] *= rescale[i / 2 % 2], out[1][i] *= rescale[i / 2 % 2];
+    for (unsigned j = 0; j < kOwn; ++j) {
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) {
+        const float first = PowerOf2(scores[4 * j + 2 * h] - top[h]);
+        const float second = PowerOf2(scores[4 * j + 2 * h + 1] - top[h]);
+        sum[h] += first + second;
+        const SplitPair pair = SplitBf16(first, second);
+        const unsigned head = head0 + 8 * h;
+        const uint32_t to = memory + kWeights + head * 128 +
+                            ((group * kOwn + j) ^ head % 8) * 16 + lane % 4 * 4;
+        StoreWord(to, pair.high);
+        StoreWord(to + kWeightBytes, pair.low);
+      }
     }
+    if (__any_sync(0xffffffffu, rescale[0] != 1 || rescale[1] != 1)) {
+#pragma unroll
+      for (unsigned i = 0; i < 64; ++i) {
+        out[0][i] *= rescale[i / 2 % 2], out[1][i] *= rescale[i / 2 % 2];
+      }
+    }
+    ShowToProducts();
+    SynchronizeSome<1, kMultiply>();
+    const uint32_t empty = memory + kBarriers + stage * 16 + 8;
+    const uint32_t tile = memory + kStage0 + stage * kTileBytes + channels;
     Hold(out[0]);
     Hold(out[1]);
+    Hold(scores);
     BeginProducts();
 #pragma unroll
     for (unsigned k = 0; k < kRows / 16; ++k) {
+      const uint64_t weights = SwizzledRows(memory + kWeights) + k * 2;
 #pragma unroll
       for (unsigned half = 0; half < 2; ++half) {
-        const uint64_t columns = SwizzledColumns(
-            tile + half * 2 * kBlockBytes + k * 16 * 128, kBlockBytes);
-        Wgmma<128>::AddColumns(out[half], high[k], columns, 1);
-        Wgmma<128>::AddColumns(out[half], low[k], columns, 1);
+        const uint64_t columns = SwizzledColumns(tile, kBlockBytes) +
+                                 ((half * 2 * kBlockBytes + k * 16 * 128) >> 4);
+        Wgmma<128>::AddColumns(out[half], weights, columns, 1);
+        Wgmma<128>::AddColumns(out[half], weights + (kWeightBytes >> 4),
+                               columns, 1);
       }
     }
     CommitProducts();
+    if (row0 + kRows >= rows) break;
+    if (++stage == kStages) stage = 0, parity ^= 1;
     WaitForProducts<0>();
     Hold(out[0]);
     Hold(out[1]);
-#pragma unroll
-    for (unsigned k = 0; k < 4; ++k) {
-      Hold(high[k]);
-      Hold(low[k]);
-    }
-    if (lane == 0) Arrive(barriers + 8);
-    if (++stage == kStages) stage = 0, parity ^= 1;
+    if (lane == 0) Arrive(empty);
+    begin_scores();
+    WaitForProducts<0>();
+    Hold(scores);
   }
+  WaitForProducts<0>();
+  Hold(out[0]);
+  Hold(out[1]);
 #pragma unroll
   for (unsigned h = 0; h < 2; ++h) {
-    float sum = weights.sum[h];
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    const size_t head = first_head + warp % 4 * 16 + lane / 4 + 8 * h;
+    sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 1);
+    sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
+    if (lane % 4 == 0) StoreFloat(OfHead(memory, group, head0 + 8 * h), sum[h]);
+  }
+  SynchronizeSome<1, kMultiply>();
+#pragma unroll
+  for (unsigned h = 0; h < 2; ++h) {
+    // In the same order in both warpgroups.
+    const float all = LoadFloat(OfHead(memory, 0, head0 + 8 * h)) +
+                      LoadFloat(OfHead(memory, 1, head0 + 8 * h));
+    const size_t head = first_head + head0 + 8 * h;
     if (head >= a.heads) continue;
     // The sink joins the sum only.
     const float sink = a.sink[head] * kLog2E;
-    const float top = fmaxf(weights.top[h], sink);
-    const float scaled = PowerOf2(weights.top[h] - top);
-    const float factor = scaled / fmaf(sum, scaled, PowerOf2(sink - top));
+    const float most = fmaxf(top[h], sink);
+    const float scaled = PowerOf2(top[h] - most);
+    const float factor = scaled / fmaf(all, scaled, PowerOf2(sink - most));
     float* const to =
         a.out + (t * a.heads + head) * kDim + group * (kDim / 2) + lane % 4 * 2;
 #pragma unroll

@@ -3,6 +3,8 @@
 // calls this is guarded by ECPHORY_WGMMA.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 namespace ecphory::cuda {
@@ -118,7 +120,7 @@ struct Wgmma<96> {
   }
 };
 
-#define ECPHORY_WGMMA_128(TYPE, TRANSPOSED)                                \
+#define ECPHORY_WGMMA_128(TYPE)                                            \
   asm volatile(                                                            \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                         \
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE         \
@@ -128,7 +130,7 @@ struct Wgmma<96> {
       "%28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, "  \
       "%41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, "  \
       "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "                \
-      "{%64, %65, %66, %67}, %68, p, 1, 1, " TRANSPOSED ";\n}\n"           \
+      "{%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}\n"                        \
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]),        \
         "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),        \
         "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),   \
@@ -150,15 +152,38 @@ struct Wgmma<128> {
   static __device__ void Add(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
                              int keep) {
     if constexpr (kBf16) {
-      ECPHORY_WGMMA_128("bf16", "0");
+      ECPHORY_WGMMA_128("bf16");
     } else {
-      ECPHORY_WGMMA_128("f16", "0");
+      ECPHORY_WGMMA_128("f16");
     }
   }
-  // The same of bf16 and columns of shared memory (SwizzledColumns()).
-  static __device__ void AddColumns(float (&d)[64], const uint32_t (&a)[4],
-                                    uint64_t b, int keep) {
-    ECPHORY_WGMMA_128("bf16", "1");
+  // The same of bf16, all of it in shared memory: rows of a (SwizzledRows())
+  // and columns of b (SwizzledColumns()).
+  static __device__ void AddColumns(float (&d)[64], uint64_t a, uint64_t b,
+                                    int keep) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, "
+        "%15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, "
+        "%28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, "
+        "%41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, "
+        "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, p, 1, "
+        "1, 0, 1;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]),
+          "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
+          "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+          "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
+          "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+          "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+          "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]),
+          "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
+          "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
+          "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+          "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+        : "l"(a), "l"(b), "r"(keep));
   }
 };
 
@@ -258,6 +283,32 @@ __device__ inline void CopyAsyncOrZero(uint32_t shared, const void* global,
       : "memory");
 }
 
+// Arrives, and lets the phase end no sooner than so many bytes have arrived as
+// well.
+__device__ inline void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+      "r"(bytes)
+      : "memory");
+}
+// A box of an array (ops/cuda/box_map.cuh), from [y][x] or [z][y][x] on, to
+// shared memory; its bytes arrive at the barrier.
+__device__ inline void CopyBox(uint32_t shared, const CUtensorMap& map, int x,
+                               int y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::"
+      "complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared),
+      "l"(&map), "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+}
+__device__ inline void CopyBox(uint32_t shared, const CUtensorMap& map, int x,
+                               int y, int z, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::"
+      "complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared),
+      "l"(&map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+}
 // A barrier of `kThreads` threads of the block.
 template <int kBarrier, int kThreads>
 __device__ inline void SynchronizeSome() {
