@@ -74,6 +74,7 @@ bool AreGrouped(const ExpertsArgs& args) {
 bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
   struct Begin;
   struct Slots;
+  struct Places;
   struct Refused;
   struct TilesBegin;
   struct Inexact;
@@ -82,6 +83,7 @@ bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
   if (!AreGrouped(args)) return true;
   groups = {.begin = Scratch<Begin, int32_t>(args.n_experts + 1),
             .slots = Scratch<Slots, int32_t>(slots),
+            .places = Scratch<Places, int32_t>(slots),
             .refused = Scratch<Refused, int32_t>(2),
             .tiles = FitsSharedMemory(kTileExpertsMemory + 1024),
             .wide = slots > kTensOfExpert * args.n_experts &&
@@ -90,8 +92,8 @@ bool GroupSlots(const ExpertsArgs& args, Groups& groups) {
             .tiles_begin = Scratch<TilesBegin, int32_t>(args.n_experts + 1),
             .inexact = Scratch<Inexact, int32_t>(2 * args.n_experts)};
   if (groups.begin == nullptr || groups.slots == nullptr ||
-      groups.refused == nullptr || groups.tiles_begin == nullptr ||
-      groups.inexact == nullptr) {
+      groups.places == nullptr || groups.refused == nullptr ||
+      groups.tiles_begin == nullptr || groups.inexact == nullptr) {
     return false;
   }
   const size_t memory = GroupMemory(args.n_experts);
@@ -114,15 +116,12 @@ void GroupedStep(ExpertsTiles step, const float* in, const Expert* one) {
     LaunchGrouped<kHidden>(step, in);
   }
   if (step.groups.tiles && wide) {
-    const size_t rows = kHidden ? a.tokens : a.tokens * a.topk;
-    if (!PlanTiles(step, rows, kHidden ? a.dim : a.inner,
+    // Rows of x in the order of the slots, as neighbours.
+    if (!PlanTiles(step, a.tokens * a.topk, kHidden ? a.dim : a.inner,
                    a.input == MatmulInput::kBF16 ? 1 : 2)) {
       return;  // noted
     }
-    LaunchOverlapped(SplitInputsKernel<kHidden>,
-                     dim3(static_cast<unsigned>(rows)), kSplitThreads, 0,
-                     "experts: split", step, in);
-    LaunchWideExperts<kHidden>(step, one);
+    LaunchWideExperts<kHidden>(step, in, one);
   }
   LaunchExperts<kHidden>(
       {.args = step.args, .groups = step.groups, .in = in, .out = step.out});

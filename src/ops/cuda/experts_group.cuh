@@ -119,8 +119,10 @@ __global__ void __launch_bounds__(kGroupThreads)
     int32_t* const next = counts + (valid ? expert : 0) * kGroupWarps + warp;
     const int32_t base = *next;
     __syncwarp();
-    if (valid) groups.slots[base + peers.before] = s0 + lane;
-    if (peers.last) *next = base + peers.before + 1;
+    const int32_t place = base + peers.before;
+    if (valid) groups.slots[place] = s0 + lane;
+    if (s0 + lane < end) groups.places[s0 + lane] = valid ? place : -1;
+    if (peers.last) *next = place + 1;
     __syncwarp();
   }
 }

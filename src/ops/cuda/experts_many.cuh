@@ -113,8 +113,7 @@ __global__ void __launch_bounds__(kTileThreadCount, 2)
   }
 }
 
-// The inputs' parts, as the format of the first expert has them, or the way
-// that takes it.
+// The inputs' parts, as the format of the first expert has them.
 template <bool kHidden>
 __global__ void __launch_bounds__(kSplitThreads)
     SplitInputsKernel(const __grid_constant__ ExpertsTiles step,
@@ -127,14 +126,6 @@ __global__ void __launch_bounds__(kSplitThreads)
   const int n = static_cast<int>(cols);
   if (cols % 32 != 0 || reinterpret_cast<uintptr_t>(in) % 16 != 0) return;
   const WeightFormat format = kHidden ? e.w1.format : e.w2.format;
-  if (step.groups.wide && format == WeightFormat::kFp8Tile32) {
-    using F = WideFragment<WeightFormat::kFp8Tile32>;
-    return SplitRow<WeightFormat::kFp8Tile32, F>(row, n, blockIdx.x, step.in);
-  }
-  if (step.groups.wide && format == WeightFormat::kFp4Row32) {
-    using F = WideFragment<WeightFormat::kFp4Row32>;
-    return SplitRow<WeightFormat::kFp4Row32, F>(row, n, blockIdx.x, step.in);
-  }
   switch (format) {
     case WeightFormat::kFp8Tile32:
     case WeightFormat::kQ8_0:

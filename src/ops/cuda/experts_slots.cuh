@@ -11,6 +11,8 @@ namespace ecphory::cuda {
 struct Groups {
   int32_t* begin;  // [n_experts + 1]
   int32_t* slots;  // [tokens * topk]
+  // [tokens * topk] where in `slots` a slot is; -1: its expert does not exist.
+  int32_t* places;
   // Whether there are experts that TilesTake() refuses, for either step.
   int32_t* refused;  // [2]: hidden vectors, outputs
   bool tiles;        // whether the device has the memory for tiles

@@ -9,6 +9,35 @@ namespace ecphory::cuda {
 
 namespace {
 
+// Parts of the rows of `in`, a block each, in the order of `groups.slots`: of a
+// token as many times as it has slots. As the first expert's format has them.
+template <bool kHidden>
+__global__ void __launch_bounds__(kSplitThreads)
+    SplitSlotsKernel(const __grid_constant__ ExpertsTiles step,
+                     const float* in) {
+  LetNextStart();
+  WaitForEarlier();
+  const ExpertsArgs& a = step.args;
+  const size_t cols = kHidden ? a.dim : a.inner;
+  if (cols % 32 != 0 || reinterpret_cast<uintptr_t>(in) % 16 != 0) return;
+  const float* const row = in + blockIdx.x * cols;
+  const int n = kHidden ? static_cast<int>(a.topk) : 1;
+  const int32_t* const places =
+      step.groups.places + blockIdx.x * static_cast<size_t>(n);
+  const auto split = [&]<WeightFormat kFormat>() {
+    SplitRow<kFormat, WideFragment<kFormat>>(
+        row, static_cast<int>(cols), n,
+        [&](int i) { return static_cast<int64_t>(places[i]); }, step.in);
+  };
+  switch ((kHidden ? a.experts[0].w1 : a.experts[0].w2).format) {
+    case WeightFormat::kFp8Tile32:
+      return split.template operator()<WeightFormat::kFp8Tile32>();
+    case WeightFormat::kFp4Row32:
+      return split.template operator()<WeightFormat::kFp4Row32>();
+    default: return;
+  }
+}
+
 // One tile of the grouped slots: some of an expert's, and rows from row0 on.
 template <bool kHidden>
 struct WideSlots {
@@ -32,7 +61,8 @@ struct WideSlots {
     const int parts = tiles_begin[expert + 1] - tiles_begin[expert];
     const int part = wanted - tiles_begin[expert];
     const int first = all * part / parts;
-    slots = step.groups.slots + begin + first;
+    place = begin + first;
+    slots = step.groups.slots + place;
     count = all * (part + 1) / parts - first;
   }
   __device__ WideTile<kHidden> Tile(const ExpertsArgs& a) const {
@@ -42,6 +72,7 @@ struct WideSlots {
   }
   int expert = 0;
   size_t row0;
+  int place;  // of the first one, among all slots
   const int32_t* slots;
   int count;
 };
@@ -63,39 +94,44 @@ __device__ void StoreWideSlots(const ExpertsTiles& step,
       {RowPower(power[1][0]), RowPower(power[1][1])}};
   const OfTokens<int32_t, kTokens> slots(
       [&](int i) { return i < at.count ? __ldg(at.slots + i) : -1; });
-  const auto of_slots = [&](const auto& of) {
-    return OfTokens<float, kTokens>([&](int i) {
-      const int32_t slot = slots.values[i / 32];
-      return slot < 0 ? 0 : of(static_cast<size_t>(slot));
-    });
-  };
-  const auto scales = of_slots([&](size_t slot) {
-    return step.in.scales[kHidden ? slot / a.topk : slot];
+  const OfTokens<float, kTokens> scales(
+      [&](int i) { return i < at.count ? step.in.scales[at.place + i] : 0; });
+  const OfTokens<float, kTokens> weights([&](int i) {
+    const int32_t slot = slots.values[i / 32];
+    return kHidden && slot >= 0 ? a.weights[slot] : 0;
   });
-  const auto weights =
-      of_slots([&](size_t slot) { return kHidden ? a.weights[slot] : 0; });
+  // Of a whole tile there is nothing to ask.
+  const auto store = [&]<bool kWhole>() {
 #pragma unroll
-  for (int j = 0; j < kTokens / 8; ++j) {
+    for (int j = 0; j < kTokens / 8; ++j) {
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int32_t slot = slots.At(j, k);
-      const float scale = scales.At(j, k), weight = weights.At(j, k);
-      if (slot < 0) continue;
-      float* const out = step.out + static_cast<size_t>(slot) * rows;
+      for (int k = 0; k < 2; ++k) {
+        const int32_t slot = slots.At(j, k);
+        const float scale = scales.At(j, k), weight = weights.At(j, k);
+        if (!kWhole && slot < 0) continue;
+        float* const out = step.out + static_cast<size_t>(slot) * rows + row0;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float one = powers[0][h].Times(sums[0][4 * j + 2 * h + k], scale);
-        const float two = powers[1][h].Times(sums[1][4 * j + 2 * h + k], scale);
-        const size_t row = row0 + 8 * h;
-        if constexpr (kHidden) {
-          if (row < rows) out[row] = Swiglu(a, one, two, weight);
-        } else {
-          if (row < rows) out[row] = MaybeRound(one, a.round_bf16);
-          if (row + 64 < rows) out[row + 64] = MaybeRound(two, a.round_bf16);
+        for (int h = 0; h < 2; ++h) {
+          const float one =
+              powers[0][h].Times(sums[0][4 * j + 2 * h + k], scale);
+          const float two =
+              powers[1][h].Times(sums[1][4 * j + 2 * h + k], scale);
+          const auto put = [&](int row, float value) {
+            if (kWhole || row0 + row < rows) out[row] = value;
+          };
+          if constexpr (kHidden) {
+            put(8 * h, Swiglu(a, one, two, weight));
+          } else {
+            put(8 * h, MaybeRound(one, a.round_bf16));
+            put(8 * h + 64, MaybeRound(two, a.round_bf16));
+          }
         }
       }
     }
-  }
+  };
+  at.count == kTokens&& at.row0 + WideSlots<kHidden>::kRows <= rows
+      ? store.template operator()<true>()
+      : store.template operator()<false>();
 }
 
 template <WeightFormat kFormat, bool kHidden, int kTokens>
@@ -104,7 +140,7 @@ __device__ void MultiplySlots(const ExpertsTiles& step,
                               WideStages& stages) {
   float sums[2][kTokens / 2];
   int power[2][2];
-  if (!MultiplyWide<kFormat, kTokens, kHidden>(
+  if (!MultiplyWide<kFormat, kTokens, kHidden, true>(
           at.Tile(step.args), step.in.pieces, stages,
           WholeRows<kFormat>(*at.Tile(step.args).low), sums, power)) {
     const int which = kHidden ? 0 : 1;
@@ -116,8 +152,8 @@ __device__ void MultiplySlots(const ExpertsTiles& step,
 
 // The tiles of a block: of its fetching warpgroup, or of the others.
 template <WeightFormat kFormat, bool kHidden, int kTokens, bool kFetch>
-__device__ void WideBlock(const ExpertsTiles& step, const int32_t* tiles_begin,
-                          uint8_t* memory) {
+__device__ void WideBlock(const ExpertsTiles& step, const CUtensorMap& x,
+                          const int32_t* tiles_begin, uint8_t* memory) {
   const ExpertsArgs& a = step.args;
   WideStages stages(memory);
   const int tiles = tiles_begin[a.n_experts] * WideSlots<kHidden>::RowTiles(a);
@@ -125,13 +161,9 @@ __device__ void WideBlock(const ExpertsTiles& step, const int32_t* tiles_begin,
     const WideSlots<kHidden> at(step, tiles_begin, i);
     if (!TilesTake<kHidden>(a, a.experts[at.expert])) continue;
     if constexpr (kFetch) {
-      FetchWide<kFormat>(
-          at.Tile(a), step.in, at.count,
-          [&](int n) {
-            const uint32_t slot = static_cast<uint32_t>(at.slots[n]);
-            return kHidden ? slot / static_cast<uint32_t>(a.topk) : slot;
-          },
-          stages, WholeRows<kFormat>(*at.Tile(a).low));
+      FetchWideRows<kFormat, kTokens>(at.Tile(a), x, at.place, step.in.pieces,
+                                      stages,
+                                      WholeRows<kFormat>(*at.Tile(a).low));
     } else {
       MultiplySlots<kFormat, kHidden, kTokens>(step, at, stages);
     }
@@ -142,12 +174,13 @@ __device__ void WideBlock(const ExpertsTiles& step, const int32_t* tiles_begin,
 // they are of kFormat.
 template <WeightFormat kFormat, bool kHidden, int kTokens>
 __global__ void __launch_bounds__(kWideThreads, 1)
-    WideExpertsKernel(const __grid_constant__ ExpertsTiles step) {
+    WideExpertsKernel(const __grid_constant__ ExpertsTiles step,
+                      const __grid_constant__ CUtensorMap x) {
 #ifdef ECPHORY_WGMMA
   extern __shared__ uint4 wide_memory[];
   uint8_t* const memory = reinterpret_cast<uint8_t*>(wide_memory);
   int32_t* const tiles_begin = reinterpret_cast<int32_t*>(memory + kWideMemory);
-  if (threadIdx.x == 0) WideStages::Init(memory);
+  if (threadIdx.x == 0) WideStages::Init(memory, kWideFetchThreads + 1);
   LetNextStart();
   WaitForEarlier();
   const ExpertsArgs& a = step.args;
@@ -159,10 +192,10 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   __syncthreads();
   if (threadIdx.x >= kWideMultiplyThreads) {
     GiveRegisters<kWideFetchRegisters>();
-    WideBlock<kFormat, kHidden, kTokens, true>(step, tiles_begin, memory);
+    WideBlock<kFormat, kHidden, kTokens, true>(step, x, tiles_begin, memory);
   } else {
     TakeRegisters<kWideMultiplyRegisters>();
-    WideBlock<kFormat, kHidden, kTokens, false>(step, tiles_begin, memory);
+    WideBlock<kFormat, kHidden, kTokens, false>(step, x, tiles_begin, memory);
   }
 #endif
 }
@@ -176,8 +209,11 @@ void Launch(const ExpertsTiles& step) {
   constexpr auto kKernel = WideExpertsKernel<kFormat, kHidden, kTokens>;
   const size_t memory = Memory(step.args.n_experts);
   AllowSharedMemory(kKernel, memory, "experts");
-  LaunchOverlapped(kKernel, dim3(static_cast<unsigned>(Multiprocessors())),
-                   kWideThreads, memory, "experts", step);
+  LaunchOverlapped(
+      kKernel, dim3(static_cast<unsigned>(Multiprocessors())), kWideThreads,
+      memory, "experts", step,
+      MapTokens<kTokens>(step.in, step.args.tokens * step.args.topk,
+                         kHidden ? step.args.dim : step.args.inner));
 }
 
 template <WeightFormat kFormat, bool kHidden>
@@ -210,7 +246,13 @@ int WideTileSlots(size_t slots, size_t n_experts) {
 }
 
 template <bool kHidden>
-void LaunchWideExperts(const ExpertsTiles& step, const Expert* one) {
+void LaunchWideExperts(const ExpertsTiles& step, const float* in,
+                       const Expert* one) {
+  const size_t rows =
+      kHidden ? step.args.tokens : step.args.tokens * step.args.topk;
+  LaunchOverlapped(SplitSlotsKernel<kHidden>, dim3(static_cast<unsigned>(rows)),
+                   kSplitThreads, 0, "experts: split", step, in);
+
   const auto may_be = [&](WeightFormat format) {
     return one == nullptr ||
            (kHidden ? one->w1.format : one->w2.format) == format;
@@ -222,7 +264,9 @@ void LaunchWideExperts(const ExpertsTiles& step, const Expert* one) {
     Launch<WeightFormat::kFp4Row32, kHidden>(step);
   }
 }
-template void LaunchWideExperts<false>(const ExpertsTiles&, const Expert*);
-template void LaunchWideExperts<true>(const ExpertsTiles&, const Expert*);
+template void LaunchWideExperts<false>(const ExpertsTiles&, const float*,
+                                       const Expert*);
+template void LaunchWideExperts<true>(const ExpertsTiles&, const float*,
+                                      const Expert*);
 
 }  // namespace ecphory::cuda

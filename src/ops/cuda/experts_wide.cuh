@@ -12,9 +12,11 @@ bool HasWideExperts(size_t n_experts);
 int WideTileSlots(size_t slots, size_t n_experts);
 
 // One step, hidden vectors or outputs, of grouped slots with groups.wide, for
-// experts of those formats that TilesTake() accepts; step.in is laid out for
-// it. `one`: an expert that the host may look at, or null.
+// experts of those formats that TilesTake() accepts. `in`: rows of tokens, or
+// of slots; step.in has room for the parts of all slots' (PlanTiles()). `one`:
+// an expert that the host may look at, or null.
 template <bool kHidden>
-void LaunchWideExperts(const ExpertsTiles& step, const Expert* one);
+void LaunchWideExperts(const ExpertsTiles& step, const float* in,
+                       const Expert* one);
 
 }  // namespace ecphory::cuda

@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   using Shape = SideShape<kFormat, kTokens>;
   extern __shared__ uint4 wide_memory[];
   uint8_t* const memory = reinterpret_cast<uint8_t*>(wide_memory);
-  if (threadIdx.x == 0) WideStages::Init(memory);
+  if (threadIdx.x == 0) WideStages::Init(memory, kWideFetchThreads);
   __syncthreads();
   LetNextStart();
   WideStages stages(memory);

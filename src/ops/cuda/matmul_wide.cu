@@ -37,6 +37,8 @@ __device__ void StoreWide(const WideArgs& a, int token0, size_t row0,
                           const int (&power)[2][2]) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
+  const bool whole =
+      row0 + kWideRows <= a.weight.rows && token0 + kTokens <= a.tokens;
   row0 += static_cast<size_t>(warp / 4 * 128 + warp % 4 * 16 + lane / 4);
   const RowPower powers[2][2] = {
       {RowPower(power[0][0]), RowPower(power[0][1])},
@@ -44,34 +46,40 @@ __device__ void StoreWide(const WideArgs& a, int token0, size_t row0,
   const OfTokens<float, kTokens> scales([&](int n) {
     return token0 + n < a.tokens ? __ldg(a.x.scales + token0 + n) : 0;
   });
+  // Of a whole tile there is nothing to ask.
+  const auto store = [&]<bool kWhole>() {
+    int token = token0 + lane % 4 * 2;
+    float* y = a.y + token * a.y_stride + row0;
 #pragma unroll
-  for (int j = 0; j < kTokens / 8; ++j) {
+    for (int j = 0; j < kTokens / 8; ++j, token += 8, y += 8 * a.y_stride) {
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int token = token0 + 8 * j + lane % 4 * 2 + k;
-      const float scale = scales.At(j, k);
-      if (token >= a.tokens) continue;
-      float* const y = a.y + token * a.y_stride;
+      for (int k = 0; k < 2; ++k) {
+        const float scale = scales.At(j, k);
+        if (!kWhole && token + k >= a.tokens) continue;
+        float* const to = y + k * a.y_stride;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const size_t row = row0 + i / 2 * 64 + i % 2 * 8;
-        if (row < a.weight.rows) {
-          y[row] = MaybeRound(powers[i / 2][i % 2].Times(
-                                  sums[i / 2][4 * j + i % 2 * 2 + k], scale),
-                              a.round_bf16);
+        for (int i = 0; i < 4; ++i) {
+          const int row = i / 2 * 64 + i % 2 * 8;
+          if (!kWhole && row0 + row >= a.weight.rows) continue;
+          to[row] = MaybeRound(powers[i / 2][i % 2].Times(
+                                   sums[i / 2][4 * j + i % 2 * 2 + k], scale),
+                               a.round_bf16);
         }
       }
     }
-  }
+  };
+  whole ? store.template operator()<true>()
+        : store.template operator()<false>();
 }
 
 template <WeightFormat kFormat, int kTokens>
 __global__ void __launch_bounds__(kWideThreads, 1)
-    WideKernel(const __grid_constant__ WideArgs a) {
+    WideKernel(const __grid_constant__ WideArgs a,
+               const __grid_constant__ WideBoxes boxes) {
 #ifdef ECPHORY_WGMMA
   extern __shared__ uint4 wide_memory[];
   uint8_t* const memory = reinterpret_cast<uint8_t*>(wide_memory);
-  if (threadIdx.x == 0) WideStages::Init(memory);
+  if (threadIdx.x == 0) WideStages::Init(memory, 1);
   __syncthreads();
   LetNextStart();
   const int row_tiles =
@@ -79,28 +87,24 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   const int token_tiles = (a.tokens + kTokens - 1) / kTokens;
   const int tiles = row_tiles * token_tiles;
   WideStages stages(memory);
-  const auto tile_of = [&](const WideOrder& at) {
-    return WideTile<false>{&a.weight, &a.weight, size_t(at.row) * kWideRows,
-                           a.weight.rows};
-  };
   if (threadIdx.x >= kWideMultiplyThreads) {
     GiveRegisters<kWideFetchRegisters>();
+    if (threadIdx.x != kWideMultiplyThreads) return;  // one asks for boxes
     for (int i = static_cast<int>(blockIdx.x); i < tiles; i += gridDim.x) {
       const WideOrder at(i, row_tiles, token_tiles);
-      const int token0 = at.token * kTokens;
-      FetchWide<kFormat, false>(
-          tile_of(at), a.x, min(kTokens, a.tokens - token0),
-          [&](int n) { return static_cast<uint32_t>(token0 + n); }, stages,
+      FetchWideBoxes<kFormat, kTokens>(
+          boxes, at.row * kWideRows, at.token * kTokens, a.x.pieces, stages,
           WholeRows<kFormat>(a.weight), i == static_cast<int>(blockIdx.x));
     }
   } else {
     TakeRegisters<kWideMultiplyRegisters>();
     for (int i = static_cast<int>(blockIdx.x); i < tiles; i += gridDim.x) {
       const WideOrder at(i, row_tiles, token_tiles);
-      const WideTile<false> tile = tile_of(at);
+      const WideTile<false> tile{&a.weight, &a.weight,
+                                 size_t(at.row) * kWideRows, a.weight.rows};
       float sums[2][kTokens / 2];
       int power[2][2];
-      const bool exact = MultiplyWide<kFormat, kTokens, false>(
+      const bool exact = MultiplyWide<kFormat, kTokens, false, true>(
           tile, a.x.pieces, stages, WholeRows<kFormat>(a.weight), sums, power);
       WaitForEarlier();
       if (!exact) *a.refused = 1;
@@ -134,7 +138,9 @@ void LaunchWide(const WideArgs& args) {
   LaunchOverlapped(kKernel,
                    dim3(static_cast<unsigned>(std::min(
                        tiles, static_cast<size_t>(Multiprocessors())))),
-                   kWideThreads, kWideMemory, "matmul", args);
+                   kWideThreads, kWideMemory, "matmul", args,
+                   MapWideBoxes<kFormat, kTokens>(
+                       args.weight, args.x, static_cast<size_t>(args.tokens)));
 }
 
 template <WeightFormat kFormat>

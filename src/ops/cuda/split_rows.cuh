@@ -22,8 +22,9 @@ inline size_t SplitPitch(size_t cols) { return (cols + 127) / 128 * 128; }
 
 inline constexpr int kSplitThreads = 256;
 
-template <WeightFormat kFormat, typename F = Fragment<kFormat>>
-__device__ void SplitRow(const float* row, int cols, size_t r,
+// To rows row_of(i) of `to`, i < n; a negative one is left out.
+template <WeightFormat kFormat, typename F = Fragment<kFormat>, typename RowOf>
+__device__ void SplitRow(const float* row, int cols, int n, const RowOf& row_of,
                          const SplitRows& to) {
   __shared__ uint32_t largest[kSplitThreads / 32];
   float scale = 1, out = 1;
@@ -43,14 +44,30 @@ __device__ void SplitRow(const float* row, int cols, size_t r,
     const OperandScale scales(__reduce_max_sync(0xffffffffu, most));
     scale = scales.in, out = scales.out;
   }
-  if (threadIdx.x == 0) to.scales[r] = out;
-  uint16_t* const parts = to.parts + r * to.pieces * to.pitch;
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kSplitThreads) {
+    if (row_of(i) >= 0) to.scales[row_of(i)] = out;
+  }
 #pragma unroll 2
   for (int i = threadIdx.x; i < runs; i += kSplitThreads) {
     Eight<kFormat, F> v;
     v.Load(row, i);
-    v.Split(scale, to.pieces, static_cast<int>(to.pitch), parts + 8 * i);
+    for (int j = 0; j < n; ++j) {
+      const int64_t r = row_of(j);
+      if (r < 0) continue;
+      Eight<kFormat, F> parts = v;
+      parts.Split(
+          scale, to.pieces, static_cast<int>(to.pitch),
+          to.parts + static_cast<size_t>(r) * to.pieces * to.pitch + 8 * i);
+    }
   }
+}
+
+// To row r.
+template <WeightFormat kFormat, typename F = Fragment<kFormat>>
+__device__ void SplitRow(const float* row, int cols, size_t r,
+                         const SplitRows& to) {
+  SplitRow<kFormat, F>(
+      row, cols, 1, [r](int) { return static_cast<int64_t>(r); }, to);
 }
 
 // A block a row. `zero`, where given, becomes 0.

@@ -2,8 +2,13 @@
 // warpgroups (ops/cuda/wgmma.cuh): one fetches pieces of columns, two multiply,
 // with decoded weights in their registers. Blocks take tile after tile, and
 // what is fetched is ahead of what is multiplied from one to the next.
+//
+// Where rows of the tile are neighbours, in weights and in x, one thread asks
+// for boxes of them; else 128 threads copy. Boxes leave more of shared memory's
+// bandwidth to the products.
 #pragma once
 
+#include "ops/cuda/box_map.cuh"
 #include "ops/cuda/mma.cuh"
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/split_rows.cuh"
@@ -167,13 +172,15 @@ __device__ inline WideRange WholeRows(const Matrix& m) {
 // The block's stages, of which `number` is the next one; barriers full and
 // empty of each.
 struct WideStages {
-  // One thread, before the block synchronizes.
-  __device__ static void Init(uint8_t* memory) {
+  // One thread, before the block synchronizes. A stage is full when as many as
+  // `fetching` threads say so.
+  __device__ static void Init(uint8_t* memory, int fetching) {
     const uint32_t barriers = Barriers(memory);
     for (int i = 0; i < kMostWideStages; ++i) {
-      InitBarrier(barriers + 16 * i, kWideFetchThreads);
+      InitBarrier(barriers + 16 * i, fetching);
       InitBarrier(barriers + 16 * i + 8, kWideMultiplyThreads / 32);
     }
+    ShowToProducts();  // and to what copies boxes
   }
   __device__ static uint32_t Aligned(uint8_t* memory) {
     return (SharedAddress(memory) + 1023) / 1024 * 1024;
@@ -200,10 +207,57 @@ struct WideStages {
   uint32_t parity = 0;
 };
 
-// The fetching warpgroup's part of a tile. column_of(n) is the row of parts,
-// but for its piece, of the tile's n-th of `tokens`. A thread copies the same
+// How the fetching warpgroup copies the weights of a tile: a thread the same
 // unit of 16 bytes of the same rows in each piece; where they begin it keeps in
 // such units, so that a register does for each.
+template <WeightFormat kFormat, bool kTwo>
+struct WideRowCopies {
+  using F = WideFragment<kFormat>;
+  static constexpr int kUnits = F::kRowBytes / 16;
+  static constexpr int kRowsAtOnce = kWideFetchThreads / kUnits;
+  static_assert(kRowsAtOnce % 8 == 0);
+
+  __device__ explicit WideRowCopies(const WideTile<kTwo>& tile)
+      : low(tile.low->data),
+        high(tile.high->data),
+        row_bytes(static_cast<unsigned>(tile.low->cols / 32) * F::kBlockBytes) {
+    const int thread = static_cast<int>(threadIdx.x) - kWideMultiplyThreads;
+    const int row = thread / kUnits;
+    unit = thread % kUnits;
+#pragma unroll
+    for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
+      rows[j] = static_cast<unsigned>(tile.StoredRow(row + j * kRowsAtOnce)) *
+                    (row_bytes / 16) +
+                unit;
+    }
+    // Rows a multiple of 8 further have the same places in them.
+    place = WeightAt<kFormat>(row, unit);
+  }
+  // Piece `step` to the stage at `to`.
+  __device__ void Begin(int step, uint32_t to) const {
+    const unsigned at =
+        static_cast<unsigned>(step * F::kDepth) / 32 * F::kBlockBytes;
+    const bool goes_on = at + unit * 16 < row_bytes;
+    const uint8_t* const from_low = low + (goes_on ? at : 0);
+    const uint8_t* const from_high = high + (goes_on ? at : 0);
+#pragma unroll
+    for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
+      const bool is_high = kTwo && j * kRowsAtOnce / 64 % 2 == 1;
+      CopyAsyncOrZero(to + place + j * kRowsAtOnce * F::kRowBytes,
+                      (is_high ? from_high : from_low) + size_t{rows[j]} * 16,
+                      goes_on);
+    }
+  }
+
+  const uint8_t* low;
+  const uint8_t* high;
+  unsigned row_bytes, rows[kWideRows / kRowsAtOnce];
+  int unit;
+  uint32_t place;
+};
+
+// The fetching warpgroup's part of a tile. column_of(n) is the row of parts,
+// but for its piece, of the tile's n-th of `tokens`.
 //
 // `early`: no stage has been used, and the threads have not yet waited for
 // earlier kernels, which they then do here, when weights for all stages are on
@@ -215,23 +269,14 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
                           WideStages& stages, WideRange range,
                           bool early = false) {
   using F = WideFragment<kFormat>;
-  constexpr int kUnits = F::kRowBytes / 16;
-  constexpr int kRowsAtOnce = kWideFetchThreads / kUnits;
   constexpr int kTokenUnits = F::kDepth / 8;
   constexpr int kTokensAtOnce = kWideFetchThreads / kTokenUnits;
-  static_assert(kRowsAtOnce % 8 == 0 && kTokensAtOnce % 8 == 0);
+  static_assert(kTokensAtOnce % 8 == 0);
+  const WideRowCopies<kFormat, kTwo> rows(tile);
   const int thread = static_cast<int>(threadIdx.x) - kWideMultiplyThreads;
   const int cols = static_cast<int>(tile.low->cols);
-  const unsigned row_bytes = static_cast<unsigned>(cols / 32) * F::kBlockBytes;
-  const int row = thread / kUnits, unit = thread % kUnits;
   const int token = thread / kTokenUnits, token_unit = thread % kTokenUnits;
-  unsigned rows[kWideRows / kRowsAtOnce], columns[kWideTokens / kTokensAtOnce];
-#pragma unroll
-  for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
-    rows[j] = static_cast<unsigned>(tile.StoredRow(row + j * kRowsAtOnce)) *
-                  (row_bytes / 16) +
-              unit;
-  }
+  unsigned columns[kWideTokens / kTokensAtOnce];
 #pragma unroll
   for (int j = 0; j < kWideTokens / kTokensAtOnce; ++j) {
     const int n = min(token + j * kTokensAtOnce, tokens - 1);
@@ -239,23 +284,7 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
                      static_cast<unsigned>(x.pieces * x.pitch / 8) +
                  token_unit;
   }
-  // Rows and tokens a multiple of 8 further have the same places in them.
-  const uint32_t row_to = WeightAt<kFormat>(row, unit);
   const uint32_t token_to = TokenAt(token, token_unit);
-  const auto fetch_rows = [&](int step, uint32_t to) {
-    const unsigned at =
-        static_cast<unsigned>(step * F::kDepth) / 32 * F::kBlockBytes;
-    const bool row_goes_on = at + unit * 16 < row_bytes;
-    const uint8_t* const low = tile.low->data + (row_goes_on ? at : 0);
-    const uint8_t* const high = tile.high->data + (row_goes_on ? at : 0);
-#pragma unroll
-    for (int j = 0; j < kWideRows / kRowsAtOnce; ++j) {
-      const bool is_high = kTwo && j * kRowsAtOnce / 64 % 2 == 1;
-      CopyAsyncOrZero(to + row_to + j * kRowsAtOnce * F::kRowBytes,
-                      (is_high ? high : low) + size_t{rows[j]} * 16,
-                      row_goes_on);
-    }
-  };
   // Pieces whose weights are on their way.
   int ahead = 0;
   if (early) {
@@ -263,7 +292,7 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
     ahead = min(kWideStages<kFormat>, range.end - range.begin);
 #pragma unroll 1
     for (int i = 0; i < ahead; ++i) {
-      fetch_rows(range.begin + i, stage.Tokens<kFormat>());
+      rows.Begin(range.begin + i, stage.Tokens<kFormat>());
       stage.Next<kFormat>();
     }
     WaitForEarlier();
@@ -276,7 +305,7 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
       if (ahead > 0) {
         --ahead;
       } else {
-        fetch_rows(step, to);
+        rows.Begin(step, to);
       }
       const bool goes_on = k0 + token_unit * 8 < cols;
       const uint8_t* const parts = reinterpret_cast<const uint8_t*>(
@@ -293,10 +322,121 @@ __device__ void FetchWide(const WideTile<kTwo>& tile, const SplitRows& x,
   }
 }
 
+// Boxes of kTokens rows of SplitRows, of `rows`: 64 columns of a part.
+template <int kTokens>
+CUtensorMap MapTokens(const SplitRows& x, size_t rows, size_t cols) {
+  const size_t pieces = static_cast<size_t>(x.pieces);
+  return MapBoxes<3>({.data = x.parts,
+                      .value_bytes = 2,
+                      .sizes = {cols, pieces, rows},
+                      .strides = {x.pitch * 2, pieces * x.pitch * 2},
+                      .box = {64, 1, kTokens}});
+}
+template <WeightFormat kFormat, int kTokens>
+inline constexpr uint32_t kTokenBoxBytes =
+    WideFragment<kFormat>::kDepth / 64 * kTokens * 128;
+
+// A piece of the rows from token0 on, to a stage that expects it. By one
+// thread.
+template <WeightFormat kFormat>
+__device__ void CopyTokens(const CUtensorMap& x, int token0, int piece,
+                           int step, const WideStages& to) {
+  constexpr int kDepth = WideFragment<kFormat>::kDepth;
+#pragma unroll
+  for (int i = 0; i < kDepth / 64; ++i) {
+    CopyBox(to.Tokens<kFormat>() + i * kWidePartBytes, x,
+            step * kDepth + i * 64, piece, token0, to.Full());
+  }
+}
+
+// The fetching warpgroup's part where only the rows of x are neighbours, from
+// token0 on: one thread more fills a stage.
+template <WeightFormat kFormat, int kTokens, bool kTwo>
+__device__ void FetchWideRows(const WideTile<kTwo>& tile, const CUtensorMap& x,
+                              int token0, int pieces, WideStages& stages,
+                              WideRange range) {
+  const WideRowCopies<kFormat, kTwo> rows(tile);
+  for (int piece = 0; piece < pieces; ++piece) {
+    for (int step = range.begin; step < range.end; ++step) {
+      WaitForPhase(stages.Empty(), stages.parity ^ 1);
+      if (threadIdx.x == kWideMultiplyThreads) {
+        ArriveExpecting(stages.Full(), kTokenBoxBytes<kFormat, kTokens>);
+        CopyTokens<kFormat>(x, token0, piece, step, stages);
+      }
+      rows.Begin(step, stages.Tokens<kFormat>());
+      ArriveAfterCopies(stages.Full());
+      stages.Next<kFormat>();
+    }
+  }
+}
+
+// Boxes of both: kTokens rows of parts, and kWideRows rows of weights.
+struct WideBoxes {
+  CUtensorMap x, weight;
+};
+
+// `rows` of x.
+template <WeightFormat kFormat, int kTokens>
+WideBoxes MapWideBoxes(const Matrix& weight, const SplitRows& x, size_t rows) {
+  using F = WideFragment<kFormat>;
+  // Packed weights as bytes.
+  constexpr size_t kValue = F::kFactor == FactorPlace::kBeside ? 1 : 2;
+  const size_t row_bytes = weight.cols / 32 * F::kBlockBytes;
+  return {
+      .x = MapTokens<kTokens>(x, rows, weight.cols),
+      .weight = MapBoxes<2>({.data = weight.data + weight.first_row * row_bytes,
+                             .value_bytes = kValue,
+                             .sizes = {row_bytes / kValue, weight.rows},
+                             .strides = {row_bytes},
+                             .box = {F::kRowBytes / kValue, kWideRows}})};
+}
+
+// The same by one thread, where rows of weights from row0 on are neighbours
+// too. What is left of a box past the end of either is 0. `early` as for
+// FetchWide().
+template <WeightFormat kFormat, int kTokens>
+__device__ void FetchWideBoxes(const WideBoxes& from, int row0, int token0,
+                               int pieces, WideStages& stages, WideRange range,
+                               bool early) {
+  using F = WideFragment<kFormat>;
+  constexpr int kValues =
+      F::kFactor == FactorPlace::kBeside ? F::kRowBytes : F::kRowBytes / 2;
+  const auto fetch_rows = [&](const WideStages& to, int step) {
+    ArriveExpecting(
+        to.Full(), kTokenBoxBytes<kFormat, kTokens> + kWideRows * F::kRowBytes);
+    CopyBox(to.Tokens<kFormat>() + kWideTokenBytes<kFormat>, from.weight,
+            step * kValues, row0, to.Full());
+  };
+  int ahead = 0;
+  if (early) {
+    WideStages stage = stages;
+    ahead = min(kWideStages<kFormat>, range.end - range.begin);
+#pragma unroll 1
+    for (int i = 0; i < ahead; ++i) {
+      fetch_rows(stage, range.begin + i);
+      stage.Next<kFormat>();
+    }
+    WaitForEarlier();
+  }
+  for (int piece = 0; piece < pieces; ++piece) {
+    for (int step = range.begin; step < range.end; ++step) {
+      WaitForPhase(stages.Empty(), stages.parity ^ 1);
+      if (ahead > 0) {
+        --ahead;
+      } else {
+        fetch_rows(stages, step);
+      }
+      CopyTokens<kFormat>(from.x, token0, piece, step, stages);
+      stages.Next<kFormat>();
+    }
+  }
+}
+
 // A multiplying warpgroup's part: sums[i] of the i-th run of 64 of its rows,
 // each to be multiplied by 2^power[i][0] (row g of the warp's) or [1] (g + 8).
 // False where scales of rows are too far apart for the sums to be right.
-template <WeightFormat kFormat, int kTokens, bool kTwo>
+// kBoxes: of x nothing but boxes has been fetched.
+template <WeightFormat kFormat, int kTokens, bool kTwo, bool kBoxes = false>
 __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
                              WideStages& stages, WideRange range,
                              float (&sums)[2][kTokens / 2],
@@ -348,7 +488,7 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
       }
     }
     WaitForPhase(stages.Full(), stages.parity);
-    ShowToProducts();  // which would wait for loads
+    if constexpr (!kBoxes) ShowToProducts();  // which would wait for loads
     // None are left after this piece: the next ones have its time to come.
     const int next = step + 1 < range.end ? step + 1 : range.begin;
     if (next % kPiecesOfRun == 0) {
