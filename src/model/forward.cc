@@ -182,8 +182,13 @@ Status Forward::Logits() {
   if (chunk_->logits == LogitsWanted::kNone && !chunk_->observer) {
     return Status::Ok();
   }
-  const float* x = streams_.Final({});  // [T, D]
-  Norm(model_.weights->norm, x, tokens(), hidden_.data());
+  // Of the last tokens nothing before the first one's.
+  const bool all = chunk_->logits != LogitsWanted::kLast || chunk_->observer;
+  const size_t first = all ? 0 : segments_[0].last();
+  const size_t begin = first * config_.hidden_size;
+  const float* const x = streams_.Final({}, first);  // [T, D]
+  Norm(model_.weights->norm, x + begin, tokens() - first,
+       hidden_.data() + begin);
   Observe(config_.n_layers - 1, "final_hidden", hidden_.data(),
           {tokens(), config_.hidden_size});
   return EmitLogits();  // head, fp32

@@ -47,18 +47,22 @@ void HyperConnections::Site(const HyperConnectionWeights& weights,
 }
 
 Streams HyperConnections::streams() {
-  if (expand_pending_) {
-    ops_.hc_expand({.y = y_.data(),
-                    .post = post_.data(),
-                    .comb = comb_.data(),
-                    .tokens = tokens_,
-                    .streams = shape_.streams,
-                    .dim = shape_.dim,
-                    .h = h()},
-                   pool_);
-    expand_pending_ = false;
-  }
+  Expand(0);
   return h();
+}
+
+void HyperConnections::Expand(size_t first) {
+  if (!expand_pending_) return;
+  const size_t H = shape_.streams, D = shape_.dim;
+  ops_.hc_expand({.y = y_.data() + first * D,
+                  .post = post_.data() + first * H,
+                  .comb = comb_.data() + first * H * H,
+                  .tokens = tokens_ - first,
+                  .streams = H,
+                  .dim = D,
+                  .h = h().From(first * H * D)},
+                 pool_);
+  expand_pending_ = false;
 }
 
 const float* HyperConnections::Read(const HyperConnectionWeights& weights,
@@ -67,28 +71,31 @@ const float* HyperConnections::Read(const HyperConnectionWeights& weights,
   return x_.data();
 }
 
-const float* HyperConnections::Final(const Head& head) {
-  const Streams h = streams();
+const float* HyperConnections::Final(const Head& head, size_t first) {
+  Expand(first);
+  const size_t H = shape_.streams, D = shape_.dim, tokens = tokens_ - first;
+  const Streams h = this->h().From(first * H * D);
+  float* const pre = pre_.data() + first * H;
   if (shape_.mode == HyperConnectionMode::kPerSite) {
     ops_.hc_head({.h = h,
                   .fn = head.fn,
                   .scale = head.scale,
                   .base = head.base,
-                  .tokens = tokens_,
-                  .streams = shape_.streams,
-                  .dim = shape_.dim,
+                  .tokens = tokens,
+                  .streams = H,
+                  .dim = D,
                   .norm_eps = shape_.norm_eps,
                   .hc_eps = shape_.hc_eps,
                   .sigmoid = shape_.sigmoid,
-                  .pre = pre_.data()},
+                  .pre = pre},
                  pool_);
   }
   ops_.hc_collapse({.h = h,
-                    .pre = pre_.data(),
-                    .tokens = tokens_,
-                    .streams = shape_.streams,
-                    .dim = shape_.dim,
-                    .x = x_.data()},
+                    .pre = pre,
+                    .tokens = tokens,
+                    .streams = H,
+                    .dim = D,
+                    .x = x_.data() + first * D},
                    pool_);
   return x_.data();
 }

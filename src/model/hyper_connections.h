@@ -80,10 +80,13 @@ class HyperConnections {
   const float* Read(const HyperConnectionWeights& weights, const float* norm);
 
   // The vector the output norm reads, [T, D]: collapsed with the last site's
-  // pre (single pass) or with the head's own mix (per site).
-  const float* Final(const Head& head);
+  // pre (single pass) or with the head's own mix (per site). Of tokens from
+  // `first` on; the chunk ends with it.
+  const float* Final(const Head& head, size_t first);
 
  private:
+  // Does what the last site owes to the streams of tokens from `first` on.
+  void Expand(size_t first);
   void Split(const HyperConnectionWeights& weights, const float* norm);
   Streams h() { return {h_.data(), shape_.format}; }
 

@@ -169,61 +169,63 @@ TEST_P(HyperConnectionsTest, TwoSitesAndFinalMatchTheSpecification) {
   const std::vector<float> start = Random(kTokens * H() * kDim, rng_, 1.0f);
 
   ThreadPool pool(2);
-  HyperConnections streams({.streams = H(),
-                            .dim = kDim,
-                            .norm_eps = eps,
-                            .hc_eps = hc_eps,
-                            .sinkhorn_iters = iters,
-                            .mode = mode()},
-                           CpuOps(), pool);
-  ASSERT_TRUE(streams.Allocate(kTokens, HostDevice()).ok());
-  streams.Begin(kTokens);
-  SetStreams(streams, start);
-  streams.Site(a.weights, norm.data(), Triple);
-  streams.Site(b.weights, norm.data(), Triple);
-  const float* collapsed = streams.Final(
-      {View(head_fn, H(), H() * kDim), &head_scale, head_base.data()});
+  for (const size_t first : {size_t{0}, kTokens - 1}) {
+    HyperConnections streams({.streams = H(),
+                              .dim = kDim,
+                              .norm_eps = eps,
+                              .hc_eps = hc_eps,
+                              .sinkhorn_iters = iters,
+                              .mode = mode()},
+                             CpuOps(), pool);
+    ASSERT_TRUE(streams.Allocate(kTokens, HostDevice()).ok());
+    streams.Begin(kTokens);
+    SetStreams(streams, start);
+    streams.Site(a.weights, norm.data(), Triple);
+    streams.Site(b.weights, norm.data(), Triple);
+    const float* collapsed = streams.Final(
+        {View(head_fn, H(), H() * kDim), &head_scale, head_base.data()}, first);
 
-  for (size_t t = 0; t < kTokens; ++t) {
-    std::vector<double> h(
-        start.begin() + static_cast<ptrdiff_t>(t * H() * kDim),
-        start.begin() + static_cast<ptrdiff_t>((t + 1) * H() * kDim));
-    std::vector<double> last_pre(H());
-    last_pre[0] = 1;
-    for (Site* site : {&a, &b}) {
-      Naive mix{.H = H(), .pre = {}, .post = {}, .comb = {}};
-      mix.Mix(*site, h, eps, hc_eps, iters);
-      const auto& pre =
-          mode() == HyperConnectionMode::kSinglePass ? last_pre : mix.pre;
-      std::vector<double> next(h.size());
-      const std::vector<double> x = NormedCollapse(h, pre, norm, eps);
-      for (size_t i = 0; i < kDim; ++i) {
-        for (size_t k = 0; k < H(); ++k) {
-          double sum = mix.post[k] * 3 * x[i];
-          for (size_t j = 0; j < H(); ++j) {
-            sum += mix.comb[j][k] * h[j * kDim + i];
+    for (size_t t = first; t < kTokens; ++t) {
+      std::vector<double> h(
+          start.begin() + static_cast<ptrdiff_t>(t * H() * kDim),
+          start.begin() + static_cast<ptrdiff_t>((t + 1) * H() * kDim));
+      std::vector<double> last_pre(H());
+      last_pre[0] = 1;
+      for (Site* site : {&a, &b}) {
+        Naive mix{.H = H(), .pre = {}, .post = {}, .comb = {}};
+        mix.Mix(*site, h, eps, hc_eps, iters);
+        const auto& pre =
+            mode() == HyperConnectionMode::kSinglePass ? last_pre : mix.pre;
+        std::vector<double> next(h.size());
+        const std::vector<double> x = NormedCollapse(h, pre, norm, eps);
+        for (size_t i = 0; i < kDim; ++i) {
+          for (size_t k = 0; k < H(); ++k) {
+            double sum = mix.post[k] * 3 * x[i];
+            for (size_t j = 0; j < H(); ++j) {
+              sum += mix.comb[j][k] * h[j * kDim + i];
+            }
+            next[k * kDim + i] = sum;
           }
-          next[k * kDim + i] = sum;
+        }
+        h = next;
+        last_pre = mix.pre;
+      }
+      if (mode() == HyperConnectionMode::kPerSite) {
+        double mean = 0;
+        for (double v : h) mean += v * v / static_cast<double>(h.size());
+        for (size_t s = 0; s < H(); ++s) {
+          double m = 0;
+          for (size_t i = 0; i < h.size(); ++i)
+            m += head_fn[s * h.size() + i] * h[i];
+          m /= std::sqrt(mean + eps);
+          last_pre[s] = Sigmoid(m * head_scale + head_base[s]) + hc_eps;
         }
       }
-      h = next;
-      last_pre = mix.pre;
-    }
-    if (mode() == HyperConnectionMode::kPerSite) {
-      double mean = 0;
-      for (double v : h) mean += v * v / static_cast<double>(h.size());
-      for (size_t s = 0; s < H(); ++s) {
-        double m = 0;
-        for (size_t i = 0; i < h.size(); ++i)
-          m += head_fn[s * h.size() + i] * h[i];
-        m /= std::sqrt(mean + eps);
-        last_pre[s] = Sigmoid(m * head_scale + head_base[s]) + hc_eps;
+      for (size_t i = 0; i < kDim; ++i) {
+        double x = 0;
+        for (size_t s = 0; s < H(); ++s) x += last_pre[s] * h[s * kDim + i];
+        EXPECT_NEAR(collapsed[t * kDim + i], x, 2e-5 * (1 + std::abs(x)));
       }
-    }
-    for (size_t i = 0; i < kDim; ++i) {
-      double x = 0;
-      for (size_t s = 0; s < H(); ++s) x += last_pre[s] * h[s * kDim + i];
-      EXPECT_NEAR(collapsed[t * kDim + i], x, 2e-5 * (1 + std::abs(x)));
     }
   }
 }
