@@ -33,10 +33,15 @@ constexpr std::chrono::milliseconds kLinger{2};
 // Two lines, because processors prefetch cache lines in pairs.
 constexpr size_t kNoSharing = 128;
 
-// A ticket names one call: its generation above its number of parts.
-constexpr unsigned kPartBits = 16;
-constexpr size_t kMaxThreads = (size_t{1} << kPartBits) - 1;
-size_t PartsOf(uint64_t ticket) { return ticket & kMaxThreads; }
+// A generation, which is that of a call, above a number of its parts. A ticket
+// names a call and how many parts it has.
+constexpr unsigned kPartBits = 20;
+constexpr size_t kMaxParts = (size_t{1} << kPartBits) - 1;
+constexpr size_t kMaxThreads = 1 << 16;
+uint64_t Ticket(uint64_t generation, size_t parts) {
+  return generation << kPartBits | parts;
+}
+size_t PartsOf(uint64_t ticket) { return ticket & kMaxParts; }
 uint64_t GenerationOf(uint64_t ticket) { return ticket >> kPartBits; }
 
 inline void CpuRelax() {
@@ -82,26 +87,31 @@ struct ThreadPool::Impl {
 
   Status StartWorkers();
   Status BindWorkers(std::span<const int> processors);
-  void Run(size_t n, size_t grain, BodyRef body);
+  void Run(size_t n, size_t grain, size_t pieces, BodyRef body);
   void RunSplit(size_t n, size_t parts, BodyRef body);
   void Publish(size_t parts);
   void WakeSleepers();
   void WorkerLoop(size_t thread);
   uint64_t AwaitTicket(uint64_t seen);
   void RunParts(uint64_t ticket, size_t thread);
-  bool Claim(size_t part, uint64_t generation);
+  bool Claim(size_t owner, size_t pieces, uint64_t generation, size_t* piece);
   void RunPart(size_t part, size_t parts, size_t thread);
+  bool AllDone(uint64_t ticket) const;
   void RunBody(BodyRef body, size_t begin, size_t end, size_t thread) const;
 
-  // The last generation in which somebody took this part.
-  struct alignas(kNoSharing) Slot {
-    std::atomic<uint64_t> generation{0};
+  // What a thread would do in a call, and what it has done: the generation of
+  // the last one, how many of its parts somebody has taken, and how many parts,
+  // of whomever, it has finished. Apart, because each is written by one thread
+  // only if all are equally fast.
+  struct Share {
+    alignas(kNoSharing) std::atomic<uint64_t> taken{0};
+    alignas(kNoSharing) std::atomic<uint64_t> finished{0};
   };
 
   const size_t threads;
   const std::chrono::nanoseconds spin;
-  std::vector<Slot> slots;
-  std::mutex run_mutex;  // held for the whole of a call
+  std::vector<Share> shares;  // of each thread
+  std::mutex run_mutex;       // held for the whole of a call
 
   // The current call. Only read after a successful Claim of one of its parts:
   // until that part is finished the call cannot end, nor the next one begin.
@@ -109,7 +119,6 @@ struct ThreadPool::Impl {
   BodyRef job_body;
 
   alignas(kNoSharing) std::atomic<uint64_t> ticket{0};
-  alignas(kNoSharing) std::atomic<size_t> unfinished{0};
 
   alignas(kNoSharing) std::mutex sleep_mutex;
   std::condition_variable wake;
@@ -129,7 +138,7 @@ ThreadPool::Impl::Impl(size_t n_threads)
       // With more threads than processors a spinning worker would hold up the
       // very thread that it waits for.
       spin(n_threads <= AvailableProcessors() ? kSpin : kSpin * 0),
-      slots(n_threads) {
+      shares(n_threads) {
   ECPHORY_CHECK(threads >= 1 && threads <= kMaxThreads);
 }
 
@@ -173,29 +182,42 @@ void ThreadPool::Impl::RunBody(BodyRef body, size_t begin, size_t end,
   current_thread = outer_thread;
 }
 
-void ThreadPool::Impl::Run(size_t n, size_t grain, BodyRef body) {
+void ThreadPool::Impl::Run(size_t n, size_t grain, size_t pieces,
+                           BodyRef body) {
   if (n == 0) return;
   if (current_pool == this) return body(0, n, current_thread);
   const std::lock_guard<std::mutex> lock(run_mutex);
-  const size_t parts =
-      std::clamp<size_t>(n / std::max<size_t>(grain, 1), 1, threads);
-  if (parts == 1) return RunBody(body, 0, n, /*thread=*/0);
-  RunSplit(n, parts, body);
+  const size_t most = n / std::max<size_t>(grain, 1);
+  if (most <= 1 || threads == 1) return RunBody(body, 0, n, /*thread=*/0);
+  // Equally many of each thread, or one of some.
+  RunSplit(n,
+           most < threads ? most : threads * std::min(pieces, most / threads),
+           body);
 }
 
 void ThreadPool::Impl::RunSplit(size_t n, size_t parts, BodyRef body) {
   job_n = n;
   job_body = body;
-  unfinished.store(parts, std::memory_order_relaxed);
   Publish(parts);
-  RunParts(ticket.load(std::memory_order_relaxed), /*thread=*/0);
-  const auto all_done = [&] {
-    return unfinished.load(std::memory_order_acquire) == 0;
-  };
+  const uint64_t call = ticket.load(std::memory_order_relaxed);
+  RunParts(call, /*thread=*/0);
+  const auto all_done = [&] { return AllDone(call); };
   // What is left is running on a worker; when that worker lost its processor,
   // yielding may give it this one.
   if (SpinUntil(spin, all_done)) return;
   while (!all_done()) std::this_thread::yield();
+}
+
+// Each thread counts by itself: a count of all would go from one to the next,
+// 0.1 us each time (Xeon, 16 threads: 2.7 us for a call that does nothing, 0.9
+// like this).
+bool ThreadPool::Impl::AllDone(uint64_t call) const {
+  size_t finished = 0;
+  for (const Share& share : shares) {
+    const uint64_t value = share.finished.load(std::memory_order_acquire);
+    if (GenerationOf(value) == GenerationOf(call)) finished += PartsOf(value);
+  }
+  return finished == PartsOf(call);
 }
 
 void ThreadPool::Impl::Publish(size_t parts) {
@@ -203,7 +225,7 @@ void ThreadPool::Impl::Publish(size_t parts) {
       GenerationOf(ticket.load(std::memory_order_relaxed)) + 1;
   // Sequentially consistent against AwaitTicket: either the worker sees this
   // ticket before it sleeps, or it is counted in `sleepers` here.
-  ticket.store((generation << kPartBits) | parts, std::memory_order_seq_cst);
+  ticket.store(Ticket(generation, parts), std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) > 0) WakeSleepers();
 }
 
@@ -237,24 +259,37 @@ uint64_t ThreadPool::Impl::AwaitTicket(uint64_t seen) {
   return ticket.load(std::memory_order_acquire);
 }
 
-// Own part first, for the sake of what its cache holds from the last call over
+// Own parts first, for the sake of what its cache holds from the last call over
 // the same data; then whatever nobody has begun.
-void ThreadPool::Impl::RunParts(uint64_t ticket_value, size_t thread) {
-  const size_t parts = PartsOf(ticket_value);
-  for (size_t i = 0; i < parts; ++i) {
-    const size_t part = (thread + i) % parts;
-    if (!Claim(part, GenerationOf(ticket_value))) continue;
-    RunPart(part, parts, thread);
-    unfinished.fetch_sub(1, std::memory_order_acq_rel);
+void ThreadPool::Impl::RunParts(uint64_t call, size_t thread) {
+  const size_t parts = PartsOf(call);
+  const uint64_t generation = GenerationOf(call);
+  const size_t pieces = std::max<size_t>(1, parts / threads);
+  const size_t owners = parts / pieces;
+  size_t finished = 0;
+  for (size_t i = 0; i < owners; ++i) {
+    const size_t owner = (thread + i) % owners;
+    for (size_t piece; Claim(owner, pieces, generation, &piece);) {
+      RunPart(owner * pieces + piece, parts, thread);
+      shares[thread].finished.store(Ticket(generation, ++finished),
+                                    std::memory_order_release);
+    }
   }
 }
 
-bool ThreadPool::Impl::Claim(size_t part, uint64_t generation) {
-  std::atomic<uint64_t>& slot = slots[part].generation;
-  uint64_t last = slot.load(std::memory_order_relaxed);
-  // A worker that comes late finds this or a later generation: all taken.
-  return last < generation && slot.compare_exchange_strong(
-                                  last, generation, std::memory_order_acq_rel);
+// A worker that comes late finds that all are taken, or a later generation.
+bool ThreadPool::Impl::Claim(size_t owner, size_t pieces, uint64_t generation,
+                             size_t* piece) {
+  std::atomic<uint64_t>& taken = shares[owner].taken;
+  uint64_t last = taken.load(std::memory_order_relaxed);
+  do {
+    if (GenerationOf(last) > generation) return false;
+    *piece = GenerationOf(last) == generation ? PartsOf(last) : 0;
+    if (*piece == pieces) return false;
+  } while (!taken.compare_exchange_weak(last, Ticket(generation, *piece + 1),
+                                        std::memory_order_acq_rel,
+                                        std::memory_order_relaxed));
+  return true;
 }
 
 void ThreadPool::Impl::RunPart(size_t part, size_t parts, size_t thread) {
@@ -284,8 +319,8 @@ ThreadPool::~ThreadPool() = default;
 
 size_t ThreadPool::threads() const { return impl_->threads; }
 
-void ThreadPool::Run(size_t n, size_t grain, BodyRef body) {
-  impl_->Run(n, grain, body);
+void ThreadPool::Run(size_t n, size_t grain, size_t pieces, BodyRef body) {
+  impl_->Run(n, grain, pieces, body);
 }
 
 }  // namespace ecphory

@@ -17,12 +17,16 @@ struct Range {
   size_t begin, end, thread;
 };
 
-std::vector<Range> RangesOf(ThreadPool& pool, size_t n, size_t grain) {
-  std::vector<Range> ranges(pool.threads() + 1);
+std::vector<Range> RangesOf(ThreadPool& pool, size_t n, size_t grain,
+                            bool pieces) {
+  std::vector<Range> ranges(8 * pool.threads() + 1);
   std::atomic<size_t> count{0};
-  pool.ParallelFor(n, grain, [&](size_t begin, size_t end, size_t thread) {
+  const auto body = [&](size_t begin, size_t end, size_t thread) {
     ranges.at(count.fetch_add(1)) = {begin, end, thread};
-  });
+  };
+  pieces ? pool.ParallelForPieces(n, grain, body)
+         : pool.ParallelFor(n, grain, body);
+  EXPECT_LE(count.load(), (pieces ? 8 : 1) * pool.threads());
   ranges.resize(count.load());
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -34,15 +38,17 @@ TEST(ThreadPool, RangesCoverEverythingOnce) {
     ThreadPool pool(threads);
     for (const size_t n : {0, 1, 2, 3, 5, 16, 101}) {
       for (const size_t grain : {0, 1, 2, 10, 1000}) {
-        size_t next = 0;
-        for (const Range& range : RangesOf(pool, n, grain)) {
-          EXPECT_EQ(range.begin, next);
-          EXPECT_LT(range.begin, range.end);
-          EXPECT_GE(range.end - range.begin, std::min(n, grain));
-          EXPECT_LT(range.thread, threads);
-          next = range.end;
+        for (const bool pieces : {false, true}) {
+          size_t next = 0;
+          for (const Range& range : RangesOf(pool, n, grain, pieces)) {
+            EXPECT_EQ(range.begin, next);
+            EXPECT_LT(range.begin, range.end);
+            EXPECT_GE(range.end - range.begin, std::min(n, grain));
+            EXPECT_LT(range.thread, threads);
+            next = range.end;
+          }
+          EXPECT_EQ(next, n);
         }
-        EXPECT_EQ(next, n);
       }
     }
   }
@@ -74,6 +80,18 @@ TEST(ThreadPool, OneRangeAtATimePerThreadIndex) {
       busy[thread].fetch_sub(1);
     });
   }
+}
+
+TEST(ThreadPool, PiecesOfASlowThreadAreTakenOver) {
+  ThreadPool pool(2);
+  std::atomic<int> ranges_of[2] = {0, 0};
+  pool.ParallelForPieces(16, 1, [&](size_t, size_t, size_t thread) {
+    ++ranges_of[thread];
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(thread == 1 ? 30 : 1));
+  });
+  EXPECT_EQ(ranges_of[0] + ranges_of[1], 16);
+  EXPECT_GT(ranges_of[0], 8);
 }
 
 TEST(ThreadPool, NestedCallRunsInlineOnTheSameThread) {
@@ -134,7 +152,7 @@ TEST(ThreadPool, WakesSleepingWorkersAndStopsThem) {
   for (int round = 0; round < 3; ++round) {
     ThreadPool pool(3);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    EXPECT_EQ(RangesOf(pool, 300, 1).size(), 3u);
+    EXPECT_EQ(RangesOf(pool, 300, 1, /*pieces=*/false).size(), 3u);
   }
 }
 
