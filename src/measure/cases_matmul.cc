@@ -1,5 +1,7 @@
 // Matrix times vector, and times a pass of a prompt, in every weight format.
+#include <span>
 #include <string>
+#include <vector>
 
 #include "measure/op_case.h"
 
@@ -14,20 +16,26 @@ std::string ShapeName(const MatrixShape& shape) {
   return name;
 }
 
+// As a forward pass does: all groups at once.
 void RunGroups(CaseContext& context, const MatrixShape& shape,
                const Matrix& weight, size_t tokens, MatmulInput input,
                const float* x, float* y) {
   const size_t rows = shape.rows / shape.groups;
+  std::vector<MatmulArgs> groups;
+  groups.reserve(shape.groups);
   for (size_t g = 0; g < shape.groups; ++g) {
-    context.ops().matmul({.weight = weight.RowBlock(g * rows, rows),
-                          .x = x + g * shape.cols,
-                          .y = y + g * rows,
-                          .tokens = tokens,
-                          .x_stride = shape.groups * shape.cols,
-                          .y_stride = shape.rows,
-                          .input = input},
-                         context.pool());
+    groups.push_back({.weight = weight.RowBlock(g * rows, rows),
+                      .x = x + g * shape.cols,
+                      .y = y + g * rows,
+                      .tokens = tokens,
+                      .x_stride = shape.groups * shape.cols,
+                      .y_stride = shape.rows,
+                      .input = input});
   }
+  if (groups.size() == 1) {
+    return context.ops().matmul(groups[0], context.pool());
+  }
+  context.ops().matmuls(std::span<const MatmulArgs>(groups), context.pool());
 }
 
 Result<PreparedCase> Prepare(CaseContext& context, WeightFormat format,

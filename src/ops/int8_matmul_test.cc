@@ -249,6 +249,39 @@ TEST_P(Int8MatmulTest, StridesLeaveTheGapsAlone) {
   }
 }
 
+// Of several formats and shapes, and more of them than are prepared together.
+TEST_P(Int8MatmulTest, SeveralAtOnceHaveTheBitsOfEach) {
+  for (const size_t tokens : {1, 3, 8, 9}) {
+    std::vector<PackedMatrix> weights;
+    std::vector<GuardedArray<float>> xs, ys;
+    for (size_t i = 0; i < 4 * std::size(kWeightFormats); ++i) {
+      const WeightFormat format = kWeightFormats[i % std::size(kWeightFormats)];
+      const size_t in = RowOf(format, 640 * (1 + i % 2)), out = 1 + 7 * (i % 5);
+      weights.push_back(RandomMatrix(format, out, in, random_));
+      xs.push_back(random_.Array(tokens * in));
+      ys.emplace_back(tokens * out);
+    }
+    std::vector<MatmulArgs> calls;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      calls.push_back({.weight = weights[i].view,
+                       .x = xs[i].data(),
+                       .y = ys[i].data(),
+                       .tokens = tokens,
+                       .input = MatmulInput::kInt8});
+    }
+    for (const size_t threads : {1, 3}) {
+      for (GuardedArray<float>& y : ys) y.Poison();
+      ops().matmuls(std::span<const MatmulArgs>(calls), Pool(threads));
+      for (size_t i = 0; i < calls.size(); ++i) {
+        GuardedArray<float> alone(ys[i].size());
+        Run(weights[i], xs[i].data(), tokens, alone.data(), 1);
+        EXPECT_TRUE(SameBits(alone, ys[i]))
+            << WeightFormatName(weights[i].view.format) << " x " << tokens;
+      }
+    }
+  }
+}
+
 TEST_P(Int8MatmulTest, WhatIsNotFiniteIsSeenInItsTokenOnly) {
   for (const WeightFormat format : Int8Formats()) {
     const size_t in = RowOf(format, 288);

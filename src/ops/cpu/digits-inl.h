@@ -469,18 +469,20 @@ HWY_INLINE void DigitRows(const PackedRows& packed, size_t cols,
 // registers.
 template <bool kLowest, class Codes>
 HWY_NOINLINE void DigitMatvecRows(const Matrix& weight, const uint8_t* x,
-                                  float* y, size_t begin, size_t end) {
+                                  float* y, size_t begin, size_t end,
+                                  size_t apart) {
   const PackedRows rows(weight);
-  ForFourRows(begin, end, [&](const Int8Group& group) HWY_ATTR {
+  ForFourRows(begin, end, apart, [&](const Int8Group& group) HWY_ATTR {
     DigitRows<kLowest ? 0 : 1, Codes>(rows, weight.cols, group, x, y);
   });
 }
 
 template <class Codes>
 void DigitMatvec(const Matrix& weight, const DigitRow& x, float* y,
-                 size_t begin, size_t end) {
-  x.lowest ? DigitMatvecRows<true, Codes>(weight, x.groups, y, begin, end)
-           : DigitMatvecRows<false, Codes>(weight, x.groups, y, begin, end);
+                 size_t begin, size_t end, size_t apart) {
+  x.lowest
+      ? DigitMatvecRows<true, Codes>(weight, x.groups, y, begin, end, apart)
+      : DigitMatvecRows<false, Codes>(weight, x.groups, y, begin, end, apart);
 }
 
 // Several tokens, from unpacked rows: a part of the second-level cache (320 of
@@ -665,7 +667,7 @@ HWY_INLINE void DigitRowRange(const Matrix& weight, const TokenRows& tokens,
     y[count++] = tokens.y[t];
   }
   if (count == 1) {
-    DigitMatvec<Codes>(weight, x[0], y[0], begin, end);
+    DigitMatvec<Codes>(weight, x[0], y[0], begin, end, tokens.apart);
   } else if (count > 1) {
     DigitMatmul<Codes>(weight, x, y, count, begin, end);
   }

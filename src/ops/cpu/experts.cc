@@ -33,6 +33,10 @@ constexpr size_t kTileFloats = 32 << 10;
 constexpr size_t kPackedRows = 32;
 static_assert(kPackedRows == kAmxBlock);
 
+// Rows of all experts that a thread takes at a time, of few tokens: 80 KB of
+// FP4 with 5,120 columns each.
+constexpr size_t kPieceRows = 32;
+
 // Slots that are taken at a time where their inputs or hidden vectors are
 // packed for AMX or split into digits, unless one expert has more.
 constexpr size_t kBatchSlots = 512;
@@ -159,6 +163,7 @@ class ExpertBlock {
   DigitRow* hidden_digits_;
   // Packed for AMX, of a batch of experts that begins at batch_first_.
   AmxInputs amx_x_, amx_hidden_;
+  uint64_t input_ids_;  // TokenRows::input_id of the tokens' x
   size_t batch_first_ = 0;
   uint32_t* largest_;  // [tokens]
 };
@@ -173,7 +178,8 @@ ExpertBlock::ExpertBlock(const ExpertsArgs& args, size_t first_token,
       int8_(args),
       digits_(args, int8_),
       amx_(ExpertsTakeAmx(args)),
-      bf16_(!amx_ && ExpertsTakeBf16(args, slots_)) {
+      bf16_(!amx_ && ExpertsTakeBf16(args, slots_)),
+      input_ids_(NewInputIds(tokens)) {
   struct Groups;
   group_begin_ = ThreadScratch<Groups, size_t>(args.n_experts + 1 + slots_);
   slot_of_ = group_begin_ + args.n_experts + 1;
@@ -413,12 +419,14 @@ void ExpertBlock::HiddenRows(const Visit& v) {
       return MatmulRowsAmx(rows, AmxOf(amx_x_, v.first_slot, v.slots), y, 0,
                            v.rows);
     }
-    MatmulRows(rows,
-               {bf16_ ? nullptr : x_ + v.first_slot, y, v.slots,
-                bf16_ ? x16_ + v.first_slot : nullptr,
-                int8_.x ? x8_ + v.first_slot : nullptr,
-                digits_.x ? x_digits_ + v.first_slot : nullptr},
-               0, v.rows);
+    MatmulRows(
+        rows,
+        {bf16_ ? nullptr : x_ + v.first_slot, y, v.slots,
+         bf16_ ? x16_ + v.first_slot : nullptr,
+         int8_.x ? x8_ + v.first_slot : nullptr,
+         digits_.x ? x_digits_ + v.first_slot : nullptr, /*apart=*/0,
+         v.slots == 1 ? input_ids_ + token_of(v.first_slot) - first_token_ : 0},
+        0, v.rows);
   };
   multiply(v.expert.w1, gate);
   multiply(v.expert.w3, up);
@@ -470,11 +478,17 @@ void ExpertBlock::RunBatch(const Batch& batch, ThreadPool& pool) {
   if (amx_) PackBatch(batch, pool);
   const auto run_rows = [&](size_t rows, size_t row_work, auto body) {
     const size_t unit = bf16_ || amx_ ? kPackedRows : kMatmulRowBlock;
-    pool.ParallelFor(CeilDiv(rows, unit), GrainFor(unit * row_work),
-                     [&](size_t begin, size_t end, size_t) {
-                       const DenormalsAreZero denormals(args_.input);
-                       body(begin * unit, std::min(rows, end * unit));
-                     });
+    const size_t grain = GrainFor(unit * row_work);
+    const auto range = [&](size_t begin, size_t end, size_t) {
+      const DenormalsAreZero denormals(args_.input);
+      body(begin * unit, std::min(rows, end * unit));
+    };
+    if (args_.tokens <= kMaxFewTokens) {
+      pool.ParallelForPieces(CeilDiv(rows, unit),
+                             std::max(grain, kPieceRows / unit), range);
+    } else {
+      pool.ParallelFor(CeilDiv(rows, unit), grain, range);
+    }
   };
   run_rows(inner_, 2 * args_.dim * batch.slots, [&](size_t begin, size_t end) {
     VisitExperts(batch, begin, end, [&](const Visit& v) { HiddenRows(v); });

@@ -10,8 +10,8 @@
 //   vectors in the order of the rounded input; kWhole false: its first n
 //   values, and zeros with the offset for the others;
 // - PartOf(i, lane) is the part that a lane of step i belongs to;
-// - kAskedBytes of a group, at `group`, are asked for ahead of time: 0 where a
-//   group takes so little time that the processor sees what comes next itself.
+// - kAskedBytes of a group, at `group`, are asked for ahead of time, as kAsks
+//   says (Asks).
 #if defined(ECPHORY_OPS_CPU_INT8_CODES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ECPHORY_OPS_CPU_INT8_CODES_INL_H_
 #undef ECPHORY_OPS_CPU_INT8_CODES_INL_H_
@@ -72,7 +72,7 @@ HWY_INLINE void Gather(const uint8_t* p, size_t stride, size_t count,
 // What all classes share but for blocks of 16 and mins.
 struct PlainParts {
   static constexpr bool kMins = false;
-  static constexpr size_t kAskedBytes = 0;
+  static constexpr Asks kAsks = Asks::kEarly;
   static HWY_INLINE const float* XScales(const Int8Row& x, size_t c) {
     return x.scales + c / 32;
   }
@@ -112,6 +112,8 @@ struct Q8Shape : PlainParts {
 
 struct Q8Codes : Q8Shape {
   using Shape = Q8Shape;
+  static constexpr Asks kAsks = Asks::kEarlyOnIntel;
+  static constexpr size_t kAskedBytes = kGroup / 32 * 34;
 
   Q8Codes(const Matrix& weight, size_t row)
       : blocks(RowOfBlocks<32, 34>(weight, row)) {}
@@ -222,6 +224,8 @@ struct Fp4Shape : PlainParts {
 
 struct Mxfp4Codes : Fp4Shape {
   using Shape = Fp4Shape;
+  static constexpr Asks kAsks = Asks::kEarlyOnIntel;
+  static constexpr size_t kAskedBytes = kGroup / 32 * 17;
 
   Mxfp4Codes(const Matrix& weight, size_t row)
       : blocks(RowOfBlocks<32, 17>(weight, row)) {}
@@ -285,6 +289,7 @@ struct Mxfp4Codes : Fp4Shape {
 
 struct Fp4RowCodes : Fp4Shape {
   using Shape = Fp4Shape;
+  static constexpr size_t kAskedBytes = kGroup / 2;
 
   Fp4RowCodes(const Matrix& weight, size_t row)
       : pairs(RowOfBlocks<32, 16>(weight, row)),

@@ -169,12 +169,25 @@ HWY_INLINE void AddSteps(const Codes (&rows)[kRows], const Int8Row& x, size_t c,
   }
 }
 
-// Asks for what comes kAhead bytes later, not for more: an early line is in the
-// way of the processor's own reading ahead.
-template <size_t kAhead = 512>
+// How a format's kernel of one token asks for lines. Those that take long to
+// decode ask late and into the first-level cache: an early line is in the way
+// of the processor's own reading ahead. Fast ones ask early, into the
+// second-level cache, where more can be under way; with blocks that lie across
+// lines that slows Zen 4 by 10 % and speeds up Xeons by as much.
+enum class Asks { kLate, kEarly, kEarlyOnIntel };
+
+template <size_t kAhead>
 HWY_INLINE void AskAhead(const uint8_t* p, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(p + kAhead + i), _MM_HINT_T0);
+  }
+}
+template <Asks kAsks>
+HWY_INLINE void Ask(const uint8_t* p, size_t bytes) {
+  if constexpr (kAsks == Asks::kLate) return AskAhead<512>(p, bytes);
+  if (kAsks == Asks::kEarlyOnIntel && !kOnIntel) return;
+  for (size_t i = 0; i < bytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + 2048 + i), _MM_HINT_T1);
   }
 }
 
@@ -189,7 +202,7 @@ HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,
 #pragma GCC unroll 4
     for (size_t r = 0; r < kInt8Rows; ++r) {
       rows[r].Begin(c, n);
-      AskAhead(rows[r].group, Codes::kAskedBytes);
+      Ask<Codes::kAsks>(rows[r].group, Codes::kAskedBytes);
       scales[r] = hn::Mul(rows[r].Scales(), Load(Codes::XScales(x, c)));
       if constexpr (Codes::kMins) {
         acc[r] = hn::NegMulAdd(rows[r].Mins(), Codes::LoadXSums(x, c), acc[r]);

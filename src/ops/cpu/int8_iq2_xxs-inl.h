@@ -68,6 +68,7 @@ struct Iq2xxsShape : PlainParts {
   static constexpr size_t kSpan = kGroup;
   static constexpr size_t kPiece = 4;
   static constexpr int kOffsetBits = 6;
+  static constexpr Asks kAsks = Asks::kLate;
   static constexpr size_t kAskedBytes = 2 * sizeof(Iq2xxsBlock);
   static constexpr size_t PartOf(size_t, size_t lane) { return lane; }
 };
@@ -194,6 +195,7 @@ struct Iq2xxsShape : PlainParts {
   static constexpr size_t kVectors = 2;
   static constexpr size_t kSpan = 2 * kStep;
   static constexpr int kOffsetBits = 6;
+  static constexpr Asks kAsks = Asks::kLate;
   static constexpr size_t kAskedBytes = sizeof(Iq2xxsBlock);
   static constexpr size_t PartOf(size_t i, size_t lane) {
     return i * (kSpan / 32) + lane / 4;

@@ -112,22 +112,23 @@ HWY_INLINE void Int8OneToken(const Matrix& weight, const Int8Group& group,
 // makes slower behind a lambda.
 template <class Codes>
 void Int8OneTokenRows(const Matrix& weight, uint8_t* x, float* y, size_t begin,
-                      size_t end) {
+                      size_t end, size_t apart) {
 #if HWY_TARGET == HWY_AVX3_DL
   if constexpr (requires(Codes codes) { codes.BeginBlocks(x, x); }) {
     const PackedRows rows(weight);
     const Int8Row row = Int8RowAt(x, weight.cols);
-    return ForFourRows(begin, end, [&](const Int8Group& group) HWY_ATTR {
+    return ForFourRows(begin, end, apart, [&](const Int8Group& group) HWY_ATTR {
       Int8FourRows<Codes>(rows, group, row, weight.cols, y);
     });
   }
 #endif
-  const size_t quarter = (end - begin) / kInt8Rows;
-  for (size_t row = begin; row < begin + quarter; ++row) {
-    Int8OneToken<Codes>(weight, Int8Group::Apart(row, quarter), x, y);
+  const FourRuns runs(begin, end, apart);
+  for (size_t row = begin; row < runs.end; ++row) {
+    Int8OneToken<Codes>(weight, Int8Group::Apart(row, runs.apart), x, y);
   }
-  const size_t rest = begin + kInt8Rows * quarter;
-  if (rest < end) Int8OneToken<Codes>(weight, Int8Group(rest, end), x, y);
+  if (runs.rest < end) {
+    Int8OneToken<Codes>(weight, Int8Group(runs.rest, end), x, y);
+  }
 }
 
 template <class Codes>
@@ -150,7 +151,8 @@ HWY_INLINE void Int8RowRange(const Matrix& weight, const TokenRows& tokens,
   for (size_t t = 0; t < tokens.tokens; t += block) {
     const size_t count = std::min(block, tokens.tokens - t);
     if (count == 1) {
-      Int8OneTokenRows<Codes>(weight, tokens.x8[t], tokens.y[t], begin, end);
+      Int8OneTokenRows<Codes>(weight, tokens.x8[t], tokens.y[t], begin, end,
+                              tokens.apart);
       continue;
     }
     for (size_t row = begin; row < end; row += kInt8Rows) {
@@ -165,8 +167,17 @@ struct NoCodes {};
 
 // Weights to fp32, times the codes, block by block.
 template <class Codes>
-HWY_INLINE void Int8RowRange(const Matrix& weight, const TokenRows& tokens,
-                             size_t begin, size_t end) {
+void Int8RowRange(const Matrix& weight, const TokenRows& tokens, size_t begin,
+                  size_t end) {
+  if (tokens.apart != 0) {
+    TokenRows run = tokens;
+    run.apart = 0;
+    for (size_t r = 0; r < kMatmulRowBlock; ++r) {
+      Int8RowRange<Codes>(weight, run, begin + r * tokens.apart,
+                          end + r * tokens.apart);
+    }
+    return;
+  }
   struct PlainRow;
   float* const w = ThreadScratch<PlainRow>(weight.cols);
   for (size_t row = begin; row < end; ++row) {

@@ -31,7 +31,18 @@ Int8Kernel KernelOf(WeightFormat format) {
 // weights are read again for the next ones.
 constexpr size_t kTokens = 256;
 
+bool OnIntel() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
+
+const bool kOnIntel = OnIntel();
 
 void RoundRowsToInt8(WeightFormat format, const float* x, size_t x_stride,
                      size_t cols, size_t rows, uint8_t* out, ThreadPool& pool) {
@@ -98,8 +109,10 @@ uint64_t Int8ScratchBytes(const ScratchShape& shape) {
   std::vector<ScratchProduct> widest;  // of each format
   for (const ScratchProduct& p : products) {
     if (p.input != MatmulInput::kInt8 || !TakesInt8(p.format)) continue;
-    rounded = std::max<uint64_t>(
-        rounded, std::min(p.tokens, kTokens) * Int8RowBytes(p.cols));
+    if (p.tokens > kMaxFewTokens) {
+      rounded = std::max<uint64_t>(
+          rounded, std::min(p.tokens, kTokens) * Int8RowBytes(p.cols));
+    }
     tiles =
         std::max<uint64_t>(tiles, Int8TileBytes(p.format, p.cols, p.tokens));
     if (p.tokens < 2) continue;

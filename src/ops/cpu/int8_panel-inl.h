@@ -52,18 +52,18 @@ struct PackedRows {
 };
 
 // body(group) for rows [begin, end) of one token, four at a time, a quarter of
-// all apart: the processor sees four long runs of bytes and reads ahead in
-// each. Neighbouring rows would be four short runs that begin anew all the
-// time: 12 to 20 GB/s where these give 30 (Zen 4, one core, rows of 1.6 to 5
-// KB, loads alone).
+// all apart, or `apart` where it is not 0 (TokenRows): the processor sees four
+// long runs of bytes and reads ahead in each. Neighbouring rows would be four
+// short runs that begin anew all the time: 12 to 20 GB/s where these give 30
+// (Zen 4, one core, rows of 1.6 to 5 KB, loads alone).
 template <class Body>
-HWY_INLINE void ForFourRows(size_t begin, size_t end, const Body& body) {
-  const size_t quarter = (end - begin) / kInt8Rows;
-  const size_t rest = begin + kInt8Rows * quarter;
-  const size_t groups = quarter + (rest < end ? 1 : 0);
+HWY_INLINE void ForFourRows(size_t begin, size_t end, size_t apart,
+                            const Body& body) {
+  const FourRuns runs(begin, end, apart);
+  const size_t groups = runs.end - begin + (runs.rest < end ? 1 : 0);
   for (size_t i = 0; i < groups; ++i) {
-    body(i < quarter ? Int8Group::Apart(begin + i, quarter)
-                     : Int8Group(rest, end));
+    body(begin + i < runs.end ? Int8Group::Apart(begin + i, runs.apart)
+                              : Int8Group(runs.rest, end));
   }
 }
 

@@ -54,6 +54,7 @@ struct Q4KShape : PlainParts {
 
 struct Q4KCodes : Q4KShape {
   using Shape = Q4KShape;
+  static constexpr size_t kAskedBytes = sizeof(Q4KBlock);
 
   Q4KCodes(const Matrix& weight, size_t row)
       : blocks(RowOfBlocks<kSuperBlock, sizeof(Q4KBlock)>(weight, row)) {}
@@ -107,6 +108,7 @@ struct Q2KShape {
   static constexpr bool kMins = true;
   static constexpr size_t kPart = 16;
   static constexpr size_t kGroup = kLanes * kPart;  // a block, or half of one
+  static constexpr Asks kAsks = Asks::kLate;
   static constexpr size_t kAskedBytes = kGroup * sizeof(Q2KBlock) / kSuperBlock;
   static constexpr size_t kVectors = 1;
   static constexpr size_t kSpan = kStep;

@@ -99,14 +99,20 @@ HWY_INLINE void PackTokens(const Matrix& weight, const TokenRows& tokens,
   float* const packed = Decoder::kOrder == LaneOrder::kNatural
                             ? nullptr
                             : ThreadScratch<Packed>(tokens.tokens * cols);
+  if (packed != nullptr) {
+    thread_local uint64_t packed_id = 0;
+    x[0] = packed;
+    if (tokens.input_id != 0 && tokens.input_id == packed_id) return;
+    packed_id = tokens.input_id;
+  }
   for (size_t t = 0; t < tokens.tokens; ++t) {
     x[t] = PackX<Decoder::kOrder>(tokens.x[t], cols, packed + t * cols);
   }
 }
 
 template <class Decoder>
-HWY_INLINE void MatmulRowRange(const Matrix& weight, const TokenRows& tokens,
-                               size_t begin, size_t end, float* panel) {
+void MatmulRowRange(const Matrix& weight, const TokenRows& tokens, size_t begin,
+                    size_t end, float* panel) {
   if (tokens.x16 != nullptr) {
     const size_t step = PanelRows(weight.cols / 2, tokens.tokens);
     for (size_t row = begin; row < end; row += step) {
@@ -115,17 +121,28 @@ HWY_INLINE void MatmulRowRange(const Matrix& weight, const TokenRows& tokens,
     }
     return;
   }
+  const bool one = WholeBlocks<Decoder>(weight.cols) && tokens.tokens == 1;
+  if (tokens.apart != 0 && (kTileScales<Decoder> || !one)) {
+    TokenRows run = tokens;
+    run.apart = 0;
+    for (size_t r = 0; r < kRowsAtOnce; ++r) {
+      MatmulRowRange<Decoder>(weight, run, begin + r * tokens.apart,
+                              end + r * tokens.apart, panel);
+    }
+    return;
+  }
   const float* x[kMaxTokenBlock];
   PackTokens<Decoder>(weight, tokens, x);
-  const TokenRows packed{x, tokens.y, tokens.tokens};
+  const TokenRows packed{.x = x, .y = tokens.y, .tokens = tokens.tokens};
   const auto multiply = [&](size_t row, size_t count) {
     MultiplyTokens<Decoder>(weight, row, count, packed, panel);
   };
-  if (WholeBlocks<Decoder>(weight.cols) && tokens.tokens == 1) {
+  if (one) {
     if constexpr (kTileScales<Decoder>) {
       MatvecTiles(weight, x[0], tokens.y[0], begin, end, multiply);
     } else {
-      MatvecRows<Decoder>(weight, x[0], tokens.y[0], begin, end, multiply);
+      MatvecRows<Decoder>(weight, x[0], tokens.y[0], begin, end, tokens.apart,
+                          multiply);
     }
     return;
   }

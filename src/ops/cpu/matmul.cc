@@ -11,6 +11,7 @@
 #include "ops/cpu/gemm_amx.h"
 #include "ops/cpu/gemm_bf16.h"
 #include "ops/cpu/int8_rows.h"
+#include "ops/cpu/matmul_few.h"
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/parallel.h"
 #include "ops/cpu/scratch.h"
@@ -90,8 +91,12 @@ void FloatMatmulRows(const Matrix& weight, const TokenRows& tokens,
   for (size_t t = 0; t < tokens.tokens; t += block) {
     const size_t count = std::min(block, tokens.tokens - t);
     kernel(weight,
-           {bf16 ? nullptr : tokens.x + t, tokens.y + t, count,
-            bf16 ? tokens.x16 + t : nullptr},
+           {.x = bf16 ? nullptr : tokens.x + t,
+            .y = tokens.y + t,
+            .tokens = count,
+            .x16 = bf16 ? tokens.x16 + t : nullptr,
+            .apart = tokens.apart,
+            .input_id = tokens.input_id},
            begin, end, panel);
   }
 }
@@ -113,12 +118,17 @@ void MatmulRowsByDigits(const Matrix& weight, const TokenRows& tokens,
     DigitMatmulRows(weight,
                     {.y = tokens.y + t,
                      .tokens = std::min(step, tokens.tokens - t),
-                     .digits = tokens.digits + t},
+                     .digits = tokens.digits + t,
+                     .apart = tokens.apart},
                     begin, end);
   }
   for (size_t t = 0; t < tokens.tokens; ++t) {
     if (tokens.digits[t].groups != nullptr) continue;
-    FloatMatmulRows(weight, {.x = tokens.x + t, .y = tokens.y + t, .tokens = 1},
+    FloatMatmulRows(weight,
+                    {.x = tokens.x + t,
+                     .y = tokens.y + t,
+                     .tokens = 1,
+                     .apart = tokens.apart},
                     begin, end);
   }
 }
@@ -170,6 +180,7 @@ namespace {
 // By rows, so that each weight is read and unpacked by one thread only. When
 // there are too few rows for an even split (a mix has 24), by tokens.
 void Multiply(const MatmulArgs& args, ThreadPool& pool) {
+  if (TakesFewTokens(args)) return MultiplyFewTokens(args, pool);
   if (args.input == MatmulInput::kInt8 && TakesInt8(args.weight.format)) {
     return CpuInt8Matmul(args, pool);
   }
@@ -190,11 +201,16 @@ void Multiply(const MatmulArgs& args, ThreadPool& pool) {
     return;
   }
   const size_t group_work = kMatmulRowBlock * args.weight.cols * args.tokens;
-  pool.ParallelFor(
-      groups, GrainFor(group_work), [&](size_t begin, size_t end, size_t) {
-        MatmulTile(args, x_stride, packed, begin * kMatmulRowBlock,
-                   std::min(rows, end * kMatmulRowBlock), 0, args.tokens);
-      });
+  const auto range = [&](size_t begin, size_t end, size_t) {
+    MatmulTile(args, x_stride, packed, begin * kMatmulRowBlock,
+               std::min(rows, end * kMatmulRowBlock), 0, args.tokens);
+  };
+  // Where each range packs all inputs, ranges are few.
+  if (packed == nullptr && ReordersInputs(args.weight.format)) {
+    pool.ParallelFor(groups, GrainFor(group_work), range);
+  } else {
+    pool.ParallelForPieces(groups, GrainFor(group_work), range);
+  }
 }
 
 void RoundProduct(const MatmulArgs& args, ThreadPool& pool) {
@@ -211,17 +227,6 @@ void RoundProduct(const MatmulArgs& args, ThreadPool& pool) {
                    });
 }
 
-// Whether the calling thread has nothing to prepare for any of them.
-bool NeedNoScratch(const Calls<MatmulArgs>& calls) {
-  return std::none_of(calls.begin(), calls.end(), [](const MatmulArgs& args) {
-    const bool int8 =
-        args.input == MatmulInput::kInt8 && TakesInt8(args.weight.format);
-    return int8 || TakesDigits(args.weight.format) ||
-           args.tokens > kMaxFewTokens ||
-           TakesBf16(args.weight, args.input, args.tokens);
-  });
-}
-
 }  // namespace
 
 void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
@@ -229,30 +234,11 @@ void CpuMatmul(const MatmulArgs& args, ThreadPool& pool) {
   RoundProduct(args, pool);
 }
 
-// Few tokens: groups of rows of all products, as if they were of one.
 void CpuMatmuls(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
-  if (!NeedNoScratch(calls)) return OneByOne<CpuMatmul>(calls, pool);
-  size_t groups = 0, work = 0;
-  for (const MatmulArgs& args : calls) {
-    groups += CeilDiv(args.weight.rows, kMatmulRowBlock);
-    work = std::max(work, kMatmulRowBlock * args.weight.cols * args.tokens);
+  if (!std::all_of(calls.begin(), calls.end(), TakesFewTokens)) {
+    return OneByOne<CpuMatmul>(calls, pool);
   }
-  pool.ParallelFor(
-      groups, GrainFor(work), [&](size_t begin, size_t end, size_t) {
-        size_t first = 0;
-        for (const MatmulArgs& args : calls) {
-          const size_t rows = args.weight.rows;
-          const size_t last = first + CeilDiv(rows, kMatmulRowBlock);
-          const size_t from = std::max(begin, first), to = std::min(end, last);
-          if (from < to) {
-            MatmulTile(
-                args, args.x_stride != 0 ? args.x_stride : args.weight.cols,
-                nullptr, (from - first) * kMatmulRowBlock,
-                std::min(rows, (to - first) * kMatmulRowBlock), 0, args.tokens);
-          }
-          first = last;
-        }
-      });
+  MultiplyFewTokens(calls, pool);
   for (const MatmulArgs& args : calls) RoundProduct(args, pool);
 }
 
@@ -270,13 +256,14 @@ bool TakesBf16(const ScratchProduct& p) {
 // rows unpacked for products with digits, beside which inputs without them come
 // one by one; inputs packed as bf16 or split into digits in the caller (those
 // of experts: ExpertsScratchBytes()). With AMX a panel and sums in each thread,
-// inputs in the caller, and what few tokens take.
+// inputs in the caller, and what few tokens take. Inputs of few tokens.
 uint64_t MatmulScratchBytes(const ScratchShape& shape) {
   uint64_t panel = 0, packed = 0, amx = 0, amx_packed = 0;
   uint64_t digits = 0, digit_panel = 0;
   std::map<WeightFormat, uint64_t> inputs;
   std::vector<ScratchProduct> products = shape.products;
   for (const ScratchProduct& p : products) {
+    if (p.tokens <= kMaxFewTokens) continue;
     if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
     digits = std::max<uint64_t>(digits, TokensAtOnce(p.tokens, kSplitTokens) *
                                             DigitRowBytes(p.format, p.cols));
@@ -315,7 +302,8 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
   uint64_t thread = sizeof(float) * panel + digit_panel;
   for (const auto& [format, values] : inputs) thread += sizeof(float) * values;
   return (thread + amx) * shape.threads +
-         sizeof(uint16_t) * (packed + amx_packed) + digits;
+         sizeof(uint16_t) * (packed + amx_packed) + digits +
+         FewTokensScratchBytes(shape);
 }
 
 }  // namespace ecphory

@@ -35,10 +35,33 @@ struct TokenRows {
   // The inputs as digits (digits.h), of formats with TakesDigits(); where one
   // has none x is read.
   const DigitRow* digits = nullptr;  // [tokens]
+  // Not 0, of one token: the range is the first of four that begin so many rows
+  // apart, and all of them are computed, side by side.
+  size_t apart = 0;
+  // Not 0, of one token: which input this is. Threads keep what they make of it
+  // from one range to the next.
+  uint64_t input_id = 0;
 };
+
+// The first of `count` values of TokenRows::input_id that nobody has had.
+uint64_t NewInputIds(size_t count);
 
 // A range of rows starts at a multiple of this for full speed.
 inline constexpr size_t kMatmulRowBlock = 4;
+
+// How one token's kernels take rows [begin, end): the first of four runs is
+// [begin, run end), and the rows from `rest` on belong to none.
+struct FourRuns {
+  FourRuns(size_t range_begin, size_t range_end, size_t rows_apart)
+      : apart(rows_apart != 0 ? rows_apart
+                              : (range_end - range_begin) / kMatmulRowBlock),
+        end(rows_apart != 0 ? range_end : range_begin + apart),
+        rest(rows_apart != 0 ? range_end
+                             : range_begin + kMatmulRowBlock * apart) {}
+  size_t apart;
+  size_t end;
+  size_t rest;
+};
 
 // y[t][row] = weight[row] . x[t] for rows [begin, end). The bits of a result do
 // not depend on the range or on the other tokens. Any number of tokens.

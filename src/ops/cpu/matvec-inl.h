@@ -183,25 +183,26 @@ HWY_INLINE bool DotOneRow(const Matrix& weight, size_t row,
 }
 
 // y[row] = weight[row] . x, x in the decoder's lane order, for rows that are
-// whole blocks. Four rows at a time, a quarter of all rows apart: the processor
-// sees four long runs of bytes and reads ahead in each, where neighbouring rows
-// would be four short ones that begin anew all the time. The bits are the same.
-// Rows that are left over come one by one; inexact(row, count) is called for
-// rows that are left to the plain codec.
+// whole blocks. Four rows at a time, a quarter of all rows apart, or `apart`
+// where it is not 0 (TokenRows): the processor sees four long runs of bytes and
+// reads ahead in each, where neighbouring rows would be four short ones that
+// begin anew all the time. The bits are the same. Rows that are left over come
+// one by one; inexact(row, count) is called for rows that are left to the plain
+// codec.
 template <class Decoder, class Inexact>
 HWY_INLINE void MatvecRows(const Matrix& weight, const float* HWY_RESTRICT x,
                            float* HWY_RESTRICT y, size_t begin, size_t end,
-                           const Inexact& inexact) {
-  const size_t quarter = (end - begin) / kRowsAtOnce;
+                           size_t apart, const Inexact& inexact) {
+  const FourRuns runs(begin, end, apart);
   float sums[kRowsAtOnce];
-  for (size_t row = begin; row < begin + quarter; ++row) {
-    const bool exact = DotFourRows<Decoder>(weight, row, quarter, x, sums);
+  for (size_t row = begin; row < runs.end; ++row) {
+    const bool exact = DotFourRows<Decoder>(weight, row, runs.apart, x, sums);
     for (size_t r = 0; r < kRowsAtOnce; ++r) {
-      y[row + r * quarter] = sums[r];
-      if (!exact) inexact(row + r * quarter, size_t{1});
+      y[row + r * runs.apart] = sums[r];
+      if (!exact) inexact(row + r * runs.apart, size_t{1});
     }
   }
-  for (size_t row = begin + kRowsAtOnce * quarter; row < end; ++row) {
+  for (size_t row = runs.rest; row < end; ++row) {
     const bool exact = DotOneRow<Decoder>(weight, row, x, sums);
     y[row] = sums[0];
     if (!exact) inexact(row, size_t{1});
