@@ -41,18 +41,21 @@ MemoryNames NamesFor(BenchPages pages) {
 // Enough arithmetic for a millisecond or so.
 constexpr size_t kFmaRounds = 100'000;
 
-// Parts of the buffer that a thread takes at a time: few enough to be long,
-// many enough that a thread that is held up loses little.
-constexpr size_t kParts = 8;
+// Parts of the buffer a thread: few enough to be long, many enough that those
+// of a thread that is held up are taken over by others, as with operators.
+constexpr size_t kParts = 16;
 
 // body(begin, bytes) over 64-byte aligned parts of `bytes`.
 template <typename Body>
 void InParts(size_t bytes, ThreadPool& pool, const Body& body) {
   const size_t parts = kParts * pool.threads();
   const size_t part = bytes / parts / 64 * 64;
-  pool.ParallelFor(parts, kParts, [&](size_t begin, size_t end, size_t) {
-    for (size_t i = begin; i < end; ++i) body(i * part, part);
-  });
+  pool.ParallelForPieces(parts, /*grain=*/1,
+                         [&](size_t begin, size_t end, size_t) {
+                           for (size_t i = begin; i < end; ++i) {
+                             body(i * part, part);
+                           }
+                         });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #define HWY_TARGET_INCLUDE "ops/cpu/peak.cc"
 #include "hwy/foreach_target.h"
 // Order matters: foreach_target comes before everything per target.
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "ops/cpu/vector-inl.h"
 
@@ -16,8 +17,11 @@ namespace {
 // 12 chains cover the latency of two FMA units of 4-5 cycles.
 constexpr size_t kChains = 12;
 
-// Rows that a matrix-vector kernel has under way.
+// Rows that a matrix-vector kernel has under way, and how far ahead it asks for
+// lines: without it a Xeon reads 5 to 10 % less.
 constexpr size_t kRuns = 4;
+constexpr size_t kAheadFloats = 2048 / sizeof(float);
+constexpr size_t kLineFloats = 64 / sizeof(float);
 
 double RunMultiplyAdds(size_t rounds, float* out) {
   VF acc[kChains];
@@ -69,7 +73,14 @@ void SumAll(const float* x, size_t n, float* out) {
   for (size_t i = 0; i < run; i += kLanes) {
 #pragma GCC unroll 4
     for (size_t k = 0; k < kRuns; ++k) {
-      sums[k] = hn::Add(sums[k], Load(x + k * run + i));
+      const float* const p = x + k * run + i;
+#if HWY_ARCH_X86
+      if (i % kLineFloats == 0) {
+        _mm_prefetch(reinterpret_cast<const char*>(p + kAheadFloats),
+                     _MM_HINT_T1);
+      }
+#endif
+      sums[k] = hn::Add(sums[k], Load(p));
     }
   }
   size_t i = kRuns * run;
