@@ -57,9 +57,10 @@ Status Forward::Engram(uint32_t i) {
   ObserveStreams(i, "streams_before_engram");
   const Streams h = streams_.streams();
   for (size_t t = 0; t < tokens();) {
-    ECPHORY_ASSIGN_OR_RETURN(const EngramFetch::Rows rows,
+    ECPHORY_ASSIGN_OR_RETURN(EngramFetch::Rows rows,
                              TakeRows(static_cast<size_t>(index), t));
     float* kv = engram_kv_.data() + t * (H + 1) * D;  // H keys and a value
+    SendRows(w, kv, &rows);
     ProjectRows(w, rows, kv);
     RoundSeen(i, kv, rows.tokens * (H + 1) * D);
     ops_.engram_gate({.kv = kv,
@@ -75,6 +76,7 @@ Status Forward::Engram(uint32_t i) {
                      pool_);
     t += rows.tokens;
   }
+  queue_->MarkAhead();
   ObserveEngramValue(i);
   Observe(i, "engram.gate", engram_gate_.data(), {tokens(), H});
   ObserveStreams(i, "streams_after_engram");

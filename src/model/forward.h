@@ -200,6 +200,8 @@ class Forward : private ForwardScratch {
   Status RunAgain();
   void WriteInputs();
   void SendInputs();
+  void SendRows(const EngramWeights& weights, float* kv,
+                EngramFetch::Rows* rows);
   void ProjectRows(const EngramWeights& weights, const EngramFetch::Rows& rows,
                    float* kv);
   Status CheckRows();

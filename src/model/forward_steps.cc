@@ -145,6 +145,29 @@ void Forward::SendInputs() {
 
 // --- Engram -----------------------------------------------------------------
 
+// Many rows of a pass that lie in memory of the host go to the device beside
+// the layers, or the products of the rows before them, rather than one by one
+// when they are decoded: to where their keys and value will be.
+void Forward::SendRows(const EngramWeights& w, float* kv,
+                       EngramFetch::Rows* rows) {
+  constexpr size_t kFewestTokens = 64;
+  if (model_.device->is_host() || engram_->resident() ||
+      recording_ != nullptr || rows->tokens < kFewestTokens) {
+    return;
+  }
+  TableRows& from = rows->from;
+  const size_t count = rows->tokens * (w.wkv.cols / config_.engram.head_dim);
+  const size_t bytes = count * from.row_stride;
+  const size_t room = rows->tokens * w.wkv.rows * sizeof(float);
+  if (from.numbers != nullptr || bytes > room) return;
+  uint8_t* const to = reinterpret_cast<uint8_t*>(kv);
+  queue_->SendAhead(to, from.rows, bytes);
+  queue_->JoinAhead();
+  // Scales lie in the rows.
+  if (from.scales != nullptr) from.scales = to + (from.scales - from.rows);
+  from.rows = to;
+}
+
 // kv[rows, (H + 1) * D], which the gate rounds for bf16 streams.
 void Forward::ProjectRows(const EngramWeights& w, const EngramFetch::Rows& rows,
                           float* kv) {

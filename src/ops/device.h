@@ -94,6 +94,14 @@ class Queue {
   virtual void SendAll(std::span<const Transfer> transfers) {
     for (const Transfer& t : transfers) Send(t.to, t.from, t.bytes);
   }
+  // The same beside the work that has come since MarkAhead(), which does not
+  // use `to`, and beside what comes next, until JoinAhead(): what comes then
+  // waits for all that was sent so. A queue that cannot does it in order.
+  virtual void SendAhead(void* to, const void* from, size_t bytes) {
+    Send(to, from, bytes);
+  }
+  virtual void MarkAhead() {}
+  virtual void JoinAhead() {}
   // Sets kDevice memory, likewise.
   virtual void Fill(void* to, uint8_t byte, size_t bytes) = 0;
   // From kDevice memory to other such, likewise.

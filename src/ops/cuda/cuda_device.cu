@@ -97,7 +97,8 @@ class CudaQueue : public Queue, public AsideQueue {
   explicit CudaQueue(std::unique_ptr<Stream> stream)
       : stream_(std::move(stream)) {}
   ~CudaQueue() override {
-    for (cudaEvent_t event : {marks_[0], marks_[1], forks_[0], forks_[1]}) {
+    for (cudaEvent_t event :
+         {marks_[0], marks_[1], forks_[0], forks_[1], ahead_[0], ahead_[1]}) {
       if (event != nullptr) (void)cudaEventDestroy(event);
     }
   }
@@ -124,6 +125,33 @@ class CudaQueue : public Queue, public AsideQueue {
     if (count == 0) return;
     SendKernel<<<count, 128, 0, handle()>>>(sends);
     cuda::NoteLaunch("copies to the device");
+  }
+  // By the engine that copies, which the second stream keeps busy while kernels
+  // run.
+  void SendAhead(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    if (recording_ || no_ahead_ || !NeedAside().ok()) {
+      return Send(to, from, bytes);
+    }
+    const cudaStream_t aside = aside_->handles().stream;
+    if (marked_ahead_) {
+      cuda::Note(cudaStreamWaitEvent(aside, ahead_[0]), "copy ahead");
+    }
+    cuda::Note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, aside),
+               "copy ahead");
+    cuda::Note(cudaEventRecord(ahead_[1], aside), "copy ahead");
+    sent_ahead_ = true;
+  }
+  void MarkAhead() override {
+    if (recording_) return;
+    no_ahead_ = no_ahead_ || !NeedAside().ok();
+    if (no_ahead_) return;
+    cuda::Note(cudaEventRecord(ahead_[0], handle()), "copy ahead");
+    marked_ahead_ = true;
+  }
+  void JoinAhead() override {
+    if (!std::exchange(sent_ahead_, false)) return;
+    cuda::Note(cudaStreamWaitEvent(handle(), ahead_[1]), "copy ahead");
   }
   void Fill(void* to, uint8_t byte, size_t bytes) override {
     if (bytes == 0) return;
@@ -279,10 +307,11 @@ class CudaQueue : public Queue, public AsideQueue {
     if (aside_ != nullptr) return {};
     ECPHORY_ASSIGN_OR_RETURN(std::unique_ptr<Stream> aside,
                              Stream::Create(stream_->device().ordinal));
-    for (cudaEvent_t& fork : forks_) {
-      if (fork != nullptr) continue;
+    for (cudaEvent_t* const event :
+         {&forks_[0], &forks_[1], &ahead_[0], &ahead_[1]}) {
+      if (*event != nullptr) continue;
       const cudaError_t error =
-          cudaEventCreateWithFlags(&fork, cudaEventDisableTiming);
+          cudaEventCreateWithFlags(event, cudaEventDisableTiming);
       if (error != cudaSuccess) return GraphError(error, "event");
     }
     aside_ = std::move(aside);
@@ -299,9 +328,13 @@ class CudaQueue : public Queue, public AsideQueue {
   uint64_t begun_at_ = 0;  // scratch_changes at BeginRecording()
   cudaEvent_t marks_[2] = {};
   bool recording_ = false;
-  std::unique_ptr<Stream> aside_;  // null before the first recording
+  std::unique_ptr<Stream> aside_;  // null before it is first needed
   std::optional<Stream::Scope> aside_scope_;
   cudaEvent_t forks_[2] = {};
+  cudaEvent_t ahead_[2] = {};  // of MarkAhead(), of the last copy
+  bool marked_ahead_ = false;
+  bool no_ahead_ = false;    // there is no second stream to be had
+  bool sent_ahead_ = false;  // since JoinAhead()
 };
 
 class CudaDevice : public Device {
