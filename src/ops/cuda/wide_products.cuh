@@ -476,9 +476,29 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
   uint32_t place = WeightAt<kFormat>(first_row + LaneRow(lane), LaneUnit(lane));
   asm volatile("" : "+r"(place));
   uint32_t a[2][2][4] = {}, raw[2][2][4];
+  // Of slices kSlices * group and on of a stage.
+  constexpr int kGroups = F::kDepth / 16 / F::kSlices;
+  static_assert(kGroups % 2 == 0);  // the next stage's first takes turns too
+  const auto load = [&](const WideStages& of, int group) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      LoadMatrices(
+          of.Tokens<kFormat>() + GroupAt(place, group) + 64 * i * F::kRowBytes,
+          raw[group % 2][i]);
+    }
+  };
+  const auto enter = [&](const WideStages& stage) {
+    WaitForPhase(stage.Full(), stage.parity);
+    if constexpr (!kBoxes) ShowToProducts();  // which would wait for loads
+    load(stage, 0);
+  };
+  // Whether a stage is entered while the last products of the one before run.
+  constexpr bool kAhead = kBoxes && F::kAhead;
+  const int all = pieces * steps;
+  if (kAhead) enter(stages);
   uint32_t earlier = 0;  // the barrier of the stage before
   int step = range.begin;
-  for (int n = 0; n < pieces * steps; ++n) {
+  for (int n = 0; n < all; ++n) {
     uint32_t fields[2][2];  // of the piece's scales
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -487,8 +507,7 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
         fields[i][h] = scales[i][h].Fields(codes[i][h], step);
       }
     }
-    WaitForPhase(stages.Full(), stages.parity);
-    if constexpr (!kBoxes) ShowToProducts();  // which would wait for loads
+    if (!kAhead) enter(stages);
     // None are left after this piece: the next ones have its time to come.
     const int next = step + 1 < range.end ? step + 1 : range.begin;
     if (next % kPiecesOfRun == 0) {
@@ -501,26 +520,17 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
       }
     }
     step = next;
-    const uint32_t tokens = stages.Tokens<kFormat>();
-    const uint64_t columns = SwizzledRows(tokens);
-    // Of slices kSlices * group and on.
-    const auto load = [&](int group) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        LoadMatrices(tokens + GroupAt(place, group) + 64 * i * F::kRowBytes,
-                     raw[group % 2][i]);
-      }
-    };
-    load(0);
+    const uint64_t columns = SwizzledRows(stages.Tokens<kFormat>());
+    const uint32_t empty = stages.Empty();
+    WideStages after = stages;
+    after.Next<kFormat>();
     uint32_t factors[2][2];  // of the slice's block
 #pragma unroll
     for (int s = 0; s < F::kDepth / 16; ++s) {
       uint32_t(&fragments)[2][4] = a[s % 2];
       // A group ahead of what is decoded.
       const int group = s / F::kSlices;
-      if (s % F::kSlices == 0 && (group + 1) * F::kSlices < F::kDepth / 16) {
-        load(group + 1);
-      }
+      if (s % F::kSlices == 0 && group + 1 < kGroups) load(stages, group + 1);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -539,16 +549,19 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
             sums[i], fragments[i], columns + (SliceAt(s) >> 4), n + s);
       }
       CommitProducts();
+      if (kAhead && s == (kGroups - 1) * F::kSlices && n + 1 < all) {
+        enter(after);
+      }
       WaitForProducts<1>();
       Hold(a[(s + 1) % 2][0]);
       Hold(a[(s + 1) % 2][1]);
       if (s == 0) {
         __syncwarp();  // all lanes have read
         if (n > 0 && lane == 0) Arrive(earlier);
-        earlier = stages.Empty();
+        earlier = empty;
       }
     }
-    stages.Next<kFormat>();
+    stages = after;
   }
   WaitForProducts<0>();
   Hold(a[1][0]);

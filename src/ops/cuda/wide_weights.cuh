@@ -13,7 +13,9 @@ namespace ecphory::cuda {
 // of unit p of a block of 32 columns (kTransposed) is the p-th pair of a lane
 // 4g + t. A piece of kDepth columns of weights is kRowBytes of a row; unit u of
 // 16 bytes of row r lies at unit Place(r, u), so that matrices are loaded
-// without conflicts. A load serves kSlices steps of 16 columns.
+// without conflicts. A load serves kSlices steps of 16 columns. kAhead: loading
+// the first of a stage's before the products of the one before have begun their
+// last steps is faster.
 //
 // A weight is its operand times 2^(e - kScaleBias) for the row's largest scale
 // e; scales down to e - kScaleRange keep that exact.
@@ -39,6 +41,7 @@ struct WideFragment<WeightFormat::kFp8Tile32>
   static constexpr bool kTransposed = true;
   static constexpr int kFirst = 4, kSecond = 16;
   static constexpr int kDepth = 128, kRowBytes = 128, kSlices = 2;
+  static constexpr bool kAhead = true;
   // Scales up to 2^7 in fp16, down to its least normal.
   static constexpr int kTopExponent = 22, kScaleRange = 21, kScaleBias = 134;
   static constexpr int Place(int row, int unit) { return unit ^ row % 8; }
@@ -62,6 +65,7 @@ struct WideFragment<WeightFormat::kFp4Row32>
     : Fragment<WeightFormat::kFp4Row32> {
   static constexpr bool kTransposed = true;
   static constexpr int kDepth = 128, kRowBytes = 64, kSlices = 4;
+  static constexpr bool kAhead = false;
   // Codes decode to value * 2^-14; scales of up to 2^15.
   static constexpr int kTopExponent = 30, kScaleRange = 24, kScaleBias = 128;
   static constexpr int Place(int row, int unit) { return unit ^ row / 2 % 4; }
@@ -82,6 +86,7 @@ template <>
 struct WideFragment<WeightFormat::kF16> : Fragment<WeightFormat::kF16> {
   static constexpr bool kTransposed = false;
   static constexpr int kDepth = 64, kRowBytes = 128, kSlices = 1;
+  static constexpr bool kAhead = false;
   static constexpr int kTopExponent = 0, kScaleRange = 0, kScaleBias = 0;
   static constexpr int Place(int row, int unit) { return unit ^ row % 8; }
   static __device__ void Decode(const uint32_t (&raw)[4], int, uint32_t,
