@@ -1,14 +1,15 @@
 // Attention of the released shape by warpgroups (ops/cuda/wgmma.cuh): out =
 // softmax(q K^T) K, with one K for all heads.
 //
-// A block takes a token and 64 heads, and goes over its rows 64 at a time. One
-// warpgroup decodes them to bf16, which holds every e4m3 and e2m1 value times
+// A block takes a token and 64 heads, and goes over its rows 64 at a time. Two
+// warpgroups decode them to bf16, which holds every e4m3 and e2m1 value times
 // its scale exactly, into two stages of shared memory, where they serve as
-// columns of scores and, turned, of sums. Two multiply: each makes the scores
-// of half of the rows and weighs them, and with all weights, which go through
-// shared memory, sums half of the channels. Queries are bf16 values (others are
-// left to ops/cuda/attention_tensor.cu), weights sums of two bf16. Bound by the
-// tensor cores: 6 * heads * 512 * rows operations a token.
+// columns of scores and, turned, of sums. Two others multiply: each makes the
+// scores of half of the rows and weighs them, and with all weights, which go
+// through shared memory, sums half of the channels. Queries are bf16 values
+// (others are left to ops/cuda/attention_tensor.cu), weights sums of two bf16.
+// 6 * heads * 512 * rows operations a token for the tensor cores; decoding
+// takes as long.
 #include "ops/cuda/attention_wide.cuh"
 
 #include "ops/cuda/attention_rows.cuh"
@@ -25,10 +26,10 @@ constexpr unsigned kDim = kAttentionDim;
 constexpr unsigned kHeads = kWideHeads;
 constexpr unsigned kRows = 64;       // of a tile
 constexpr unsigned kMultiply = 256;  // threads
-constexpr unsigned kDecode = 128;
+constexpr unsigned kDecode = 256;
 constexpr unsigned kThreads = kMultiply + kDecode;
-// Of a multiprocessor's 65536, with 168 at the start.
-constexpr int kMultiplyRegisters = 208, kDecodeRegisters = 88;
+// Of a multiprocessor's 65536, with 128 at the start.
+constexpr int kMultiplyRegisters = 176, kDecodeRegisters = 80;
 
 // Rows, or heads, of 64 channels lie together, as products want them.
 constexpr unsigned kChannels = 64;
@@ -127,7 +128,7 @@ __device__ void OfKind(const RowSource& source, unsigned first,
   }
 }
 
-// The decoding warpgroup: a warp takes 16 rows of each tile, four at a time, of
+// The decoding warpgroups: a warp takes 8 rows of each tile, four at a time, of
 // which the next four are on their way.
 __device__ void DecodeRows(const RowSource& source, uint32_t memory) {
   constexpr unsigned kOfWarp = kRows / (kDecode / kWarp);
