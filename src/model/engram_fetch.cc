@@ -43,7 +43,8 @@ EngramFetch::EngramFetch(const engram::Hasher& hasher, engram::Store& store,
     places_.push_back({codec, bytes, begin});
     begin += chunk * columns_ * bytes;
   }
-  const size_t blocks = layers() * CeilDiv(chunk, kBlock);
+  const size_t blocks =
+      layers() * std::max(CeilDiv(chunk, kBlock), kBlock / kSmallBlock);
   for (Chunk& part : chunks_) {
     part.ids.reserve(chunk);
     part.tickets.reserve(blocks);
@@ -86,8 +87,15 @@ Status EngramFetch::Allocate(Device& device) {
 
 EngramFetch::~EngramFetch() { Cancel(); }
 
-size_t EngramFetch::Blocks(const Chunk& chunk) {
-  return CeilDiv(chunk.ids.size(), kBlock);
+// Tokens of a ticket.
+size_t EngramFetch::BlockOf(const Chunk& chunk) const {
+  const bool small = chunk.ids.size() <= kBlock &&
+                     format_ == engram::RowFormat::kRaw && through_page_cache();
+  return small ? kSmallBlock : kBlock;
+}
+
+size_t EngramFetch::Blocks(const Chunk& chunk) const {
+  return CeilDiv(chunk.ids.size(), BlockOf(chunk));
 }
 
 // [chunk, columns] of a layer: the chunk's own, or of the last one hashed.
@@ -180,11 +188,11 @@ void EngramFetch::Submit(std::span<const Stretch> stretches, size_t n_layers,
     chunk->tickets.assign(n_layers * Blocks(*chunk), 0);
     return;
   }
-  const size_t tokens = ids_.size();
+  const size_t tokens = ids_.size(), block = BlockOf(*chunk);
   requests_.clear();
   for (size_t index = 0; index < n_layers; ++index) {
-    for (size_t first = 0; first < tokens; first += kBlock) {
-      const size_t count = std::min(kBlock, tokens - first);
+    for (size_t first = 0; first < tokens; first += block) {
+      const size_t count = std::min(block, tokens - first);
       requests_.push_back(
           {.table = index,
            .rows = std::span(rows_[index])
@@ -201,16 +209,16 @@ void EngramFetch::Submit(std::span<const Stretch> stretches, size_t n_layers,
 
 Result<EngramFetch::Rows> EngramFetch::Take(size_t index, size_t first) {
   Chunk& chunk = *current_;
-  const size_t blocks = Blocks(chunk);
-  const size_t begin = first / kBlock;
+  const size_t blocks = Blocks(chunk), block = BlockOf(chunk);
+  const size_t begin = first / block;
   ECPHORY_RETURN_IF_ERROR(Wait(index, begin));
   const bool whole = format_ != engram::RowFormat::kBf16;
   size_t end = begin + 1;
-  while (end < blocks && (end + 1 - begin) * kBlock <= kMaxTaken &&
+  while (end < blocks && (end + 1 - begin) * block <= kMaxTaken &&
          (whole || Ready(chunk.tickets[index * blocks + end]))) {
     ECPHORY_RETURN_IF_ERROR(Wait(index, end++));
   }
-  const size_t tokens = std::min(end * kBlock, chunk.ids.size()) - first;
+  const size_t tokens = std::min(end * block, chunk.ids.size()) - first;
   return Rows{RowsAt(chunk, index, first), tokens};
 }
 
@@ -223,10 +231,10 @@ Status EngramFetch::Wait(size_t index, size_t block) {
   chunk_wait_ += Seconds(Clock::now() - start);
   CountRead(lookup);
   if (status.ok() || current_->stretches.size() == 1) return status;
-  const size_t begin = block * kBlock;
+  const size_t tokens = BlockOf(*current_), begin = block * tokens;
   Hash(current_);
   const Status again =
-      ReadAgain(index, begin, std::min(begin + kBlock, current_->ids.size()));
+      ReadAgain(index, begin, std::min(begin + tokens, current_->ids.size()));
   return again.ok() ? status : again;
 }
 

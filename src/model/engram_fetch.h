@@ -37,6 +37,10 @@ class EngramFetch {
   // Tokens of one ticket: few enough that the first layer starts early, many
   // enough that the store's bookkeeping is noise.
   static constexpr size_t kBlock = 64;
+  // The same of no more tokens than that whose rows are handed out together and
+  // come from the page cache: threads share the work of a step of several
+  // sequences, which nothing else hides.
+  static constexpr size_t kSmallBlock = 4;
   // Tokens handed out together: on a host device those that are there, so that
   // work begins. Another device has work already, and its products gain by
   // many: it gets as many as there can be.
@@ -160,7 +164,8 @@ class EngramFetch {
               ThreadPool& pool);
   Status Allocate(Device& device);
   size_t layers() const { return rows_.size(); }
-  static size_t Blocks(const Chunk& chunk);
+  size_t BlockOf(const Chunk& chunk) const;
+  size_t Blocks(const Chunk& chunk) const;
   uint64_t* Numbers(Chunk& chunk, size_t index);
   uint8_t* Place(Chunk& chunk, size_t index, size_t token) const;
   TableRows RowsAt(Chunk& chunk, size_t index, size_t token) const;
