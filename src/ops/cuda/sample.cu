@@ -20,7 +20,7 @@ constexpr unsigned kThreads = 256, kWarps = kThreads / kWarp;
 constexpr unsigned kBins = kThreads;        // a thread each
 constexpr unsigned kMaxBlocks = 128;        // of a row
 constexpr unsigned kLogitsPerBlock = 1024;  // or more
-constexpr unsigned kRowsPerLaunch = 16;     // what kernel arguments hold
+constexpr unsigned kRowsPerLaunch = 32;     // what kernel arguments hold
 
 using Mass = unsigned long long;
 
