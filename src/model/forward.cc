@@ -88,8 +88,9 @@ Status Forward::Engram(uint32_t i) {
 Status Forward::EnterDecoder(uint32_t i) {
   const LayerWeights& layer = model_.weights->layers[i];
   ECPHORY_RETURN_IF_ERROR(Engram(i));
-  ProjectInput(i, streams_.Read(layer.hc_attn, layer.attn_norm.data()),
-               /*queries=*/false);
+  const float* const x = streams_.Read(layer.hc_attn, layer.attn_norm.data());
+  ProjectInput(i, x, /*queries=*/false);
+  ProjectBeside(i, x, /*queries=*/false);
   StoreKv(i);
   return Status::Ok();
 }
@@ -100,7 +101,10 @@ void Forward::Attention(uint32_t i, const float* x, float* y) {
   const AttentionWeights& w = model_.weights->layers[i].attn;
   Observe(i, "attn_in", x, {tokens(), config_.hidden_size});
   ProjectInput(i, x, /*queries=*/true);
-  DoAside(*queue_, [&] { StoreKv(i); });
+  DoAside(*queue_, [&] {
+    ProjectBeside(i, x, /*queries=*/true);
+    StoreKv(i);
+  });
 
   Norm(w.q_norm, qr_.data(), tokens());  // [T, q_lora_rank]
   ProjectQueries(i);                     // [T, n_heads, d], and the index's

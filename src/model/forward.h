@@ -208,8 +208,10 @@ class Forward : private ForwardScratch {
   Status BeginEngram();
   size_t EngramLayers(bool encoder_only) const;
   void StoreWindow(uint32_t layer, const float* kv);
-  // What attention makes of the layer's input first, and of qr_.
+  // What attention makes of the layer's input, first what is waited for and
+  // then the rest, and of qr_.
   void ProjectInput(uint32_t layer, const float* x, bool queries);
+  void ProjectBeside(uint32_t layer, const float* x, bool queries);
   void ProjectQueries(uint32_t layer);
   size_t PoolTokens(uint32_t layer);
   template <typename Place>

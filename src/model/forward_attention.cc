@@ -26,12 +26,20 @@ void Forward::StoreRows(const float* x, const Place& place) {
   });
 }
 
-// kv_ and, of a KV source, latent_ and gate_ before tokens are pooled; with
-// `queries` qr_ and, of an index source, index_w_.
+// kv_ and, with `queries`, qr_.
 void Forward::ProjectInput(uint32_t i, const float* x, bool queries) {
   const AttentionWeights& w = model_.weights->layers[i].attn;
   projections_.clear();
   projections_.push_back({&w.wkv, x, kv_.data()});
+  if (queries) projections_.push_back({&w.wq_a, x, qr_.data()});
+  ProjectAll(projections_);
+}
+
+// What else is made of a layer's input: of a KV source latent_ and gate_ before
+// tokens are pooled; with `queries`, of an index source index_w_.
+void Forward::ProjectBeside(uint32_t i, const float* x, bool queries) {
+  const AttentionWeights& w = model_.weights->layers[i].attn;
+  projections_.clear();
   if (config_.IsKvSource(i)) {
     // What is pooled is fp32 in both activation modes, as the release has it.
     const bool pooled = config_.compress_ratios[i] > 1;
@@ -40,11 +48,10 @@ void Forward::ProjectInput(uint32_t i, const float* x, bool queries) {
       projections_.push_back({&w.compressor.wgate, x, gate_.data(), false});
     }
   }
-  if (queries) projections_.push_back({&w.wq_a, x, qr_.data()});
   if (queries && config_.IsIndexSource(i)) {
     projections_.push_back({&w.indexer.weights_proj, x, index_w_.data()});
   }
-  ProjectAll(projections_);
+  if (!projections_.empty()) ProjectAll(projections_);
 }
 
 void Forward::ProjectQueries(uint32_t i) {
