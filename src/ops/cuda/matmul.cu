@@ -110,7 +110,8 @@ TileArgs TileOf(const MatmulArgs& args) {
           .tokens = args.tokens,
           .x_stride = args.x_stride != 0 ? args.x_stride : args.weight.cols,
           .y_stride = args.y_stride != 0 ? args.y_stride : args.weight.rows,
-          .round_bf16 = args.round_bf16};
+          .round_bf16 = args.round_bf16,
+          .bf16 = IsBf16(args.input)};
 }
 
 // Whether the product can be one of several in a launch of kFormat.

@@ -98,10 +98,10 @@ struct SideUnit {
   WideRange range;
 };
 
-// Part p of token t is column p * kTokens + t.
-template <WeightFormat kFormat, int kTokens>
+// Part p of token t is column p * kTokens + t: of bf16 values the one part.
+template <WeightFormat kFormat, int kTokens, bool kOne>
 struct SideShape {
-  static constexpr int kParts = WideFragment<kFormat>::kPieces;
+  static constexpr int kParts = kOne ? 1 : WideFragment<kFormat>::kPieces;
   static constexpr int kColumns = kParts * kTokens;
   static constexpr int kWidth = kColumns == 48 ? 64 : kColumns;
 };
@@ -121,12 +121,12 @@ __global__ void __launch_bounds__(kSplitThreads)
                                            blockIdx.x, p.parts);
 }
 
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kOne>
 __device__ void StoreSide(
     const SideArgs& a, const SideUnit<kFormat>& unit,
-    const float (&sums)[2][SideShape<kFormat, kTokens>::kWidth / 2],
+    const float (&sums)[2][SideShape<kFormat, kTokens, kOne>::kWidth / 2],
     const int (&power)[2][2]) {
-  constexpr int kParts = SideShape<kFormat, kTokens>::kParts;
+  constexpr int kParts = SideShape<kFormat, kTokens, kOne>::kParts;
   const SideProduct& p = *unit.product;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
@@ -165,11 +165,11 @@ __device__ void StoreSide(
   }
 }
 
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kOne>
 __global__ void __launch_bounds__(kWideThreads, 1)
     SideKernel(const __grid_constant__ SideArgs a) {
 #ifdef ECPHORY_WGMMA
-  using Shape = SideShape<kFormat, kTokens>;
+  using Shape = SideShape<kFormat, kTokens, kOne>;
   extern __shared__ uint4 wide_memory[];
   uint8_t* const memory = reinterpret_cast<uint8_t*>(wide_memory);
   if (threadIdx.x == 0) WideStages::Init(memory, kWideFetchThreads);
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
       if (!exact && unit.product->refused != nullptr) {
         *unit.product->refused = 1;
       }
-      StoreSide<kFormat, kTokens>(a, unit, sums, power);
+      StoreSide<kFormat, kTokens, kOne>(a, unit, sums, power);
     }
   }
 #endif
@@ -235,9 +235,9 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-template <WeightFormat kFormat, int kTokens>
+template <WeightFormat kFormat, int kTokens, bool kOne = false>
 void Launch(const SideArgs& args) {
-  constexpr auto kKernel = SideKernel<kFormat, kTokens>;
+  constexpr auto kKernel = SideKernel<kFormat, kTokens, kOne>;
   AllowSharedMemory(kKernel, kWideMemory, "matmul");
   LaunchOverlapped(
       kKernel,
@@ -265,14 +265,14 @@ void Divide(std::span<const TileArgs> products, SideArgs& args) {
   }
 }
 
-// Room for parts, each x's once, and sums. False when there is none.
-template <WeightFormat kFormat>
-bool Allocate(std::span<const TileArgs> products, SideArgs& args) {
+// Room for `pieces` parts, each x's once, sums, and where a product is refused
+// if that can be. False when there is none.
+bool Allocate(std::span<const TileArgs> products, size_t pieces, bool refuses,
+              SideArgs& args) {
   struct Parts;
   struct Scales;
   struct Sums;
   struct Refused;
-  constexpr size_t kPieces = WideFragment<kFormat>::kPieces;
   const size_t tokens = products[0].tokens;
   size_t parts = 0;
   bool shared = false;
@@ -289,7 +289,7 @@ bool Allocate(std::span<const TileArgs> products, SideArgs& args) {
     args.of[i].own_parts = same == i;
     part_at[i] = same == i ? parts : part_at[same];
     scale_at[i] = same == i ? tokens * inputs++ : scale_at[same];
-    if (same == i) parts += tokens * kPieces * SplitPitch(a.weight.cols);
+    if (same == i) parts += tokens * pieces * SplitPitch(a.weight.cols);
     shared = shared || args.of[i].shares > 1;
   }
   uint16_t* const all_parts = Scratch<Parts, uint16_t>(parts);
@@ -308,11 +308,9 @@ bool Allocate(std::span<const TileArgs> products, SideArgs& args) {
     SideProduct& p = args.of[i];
     p.parts = {.parts = all_parts + part_at[i],
                .scales = all_scales + scale_at[i],
-               .pieces = static_cast<int>(kPieces),
+               .pieces = static_cast<int>(pieces),
                .pitch = SplitPitch(products[i].weight.cols)};
-    constexpr bool kScales =
-        WideFragment<kFormat>::kFactor == FactorPlace::kBeside;
-    p.refused = kScales ? refused + i : nullptr;
+    p.refused = refuses ? refused + i : nullptr;
     p.sums = next_sums;
     if (p.shares > 1) next_sums += p.shares * tokens * p.weight.rows;
   }
@@ -334,12 +332,19 @@ void Run(std::span<const TileArgs> products) {
     p.round_bf16 = a.round_bf16;
   }
   Divide(products, args);
-  if (!Allocate<kFormat>(products, args)) return;
+  // bf16 values, which have one part.
+  const bool one = std::all_of(products.begin(), products.end(),
+                               [](const TileArgs& a) { return a.bf16; });
+  constexpr bool kScales = F::kFactor == FactorPlace::kBeside;
+  if (!Allocate(products, one ? 1 : F::kPieces, kScales, args)) return;
   LaunchOverlapped(SideSplitKernel<kFormat>,
                    dim3(static_cast<unsigned>(args.tokens),
                         static_cast<unsigned>(args.count)),
                    kSplitThreads, 0, "matmul: split", args);
-  if constexpr (F::kPieces == 3) {
+  if (one) {
+    args.tokens <= 32 ? Launch<kFormat, 32, true>(args)
+                      : Launch<kFormat, 64, true>(args);
+  } else if constexpr (F::kPieces == 3) {
     args.tokens <= 16 ? Launch<kFormat, 16>(args) : Launch<kFormat, 32>(args);
   } else {
     args.tokens <= 32 ? Launch<kFormat, 32>(args) : Launch<kFormat, 64>(args);
@@ -348,7 +353,7 @@ void Run(std::span<const TileArgs> products) {
   for (int i = 0; i < args.count; ++i) {
     if (args.of[i].shares > 1) added = std::max(added, args.of[i].weight.rows);
   }
-  if (added == 0 && F::kFactor != FactorPlace::kBeside) return;
+  if (added == 0 && !kScales) return;
   const unsigned blocks =
       added > 0 ? Blocks(added * static_cast<size_t>(args.tokens), 256)
                 : static_cast<unsigned>(Multiprocessors());

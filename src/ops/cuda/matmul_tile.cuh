@@ -20,6 +20,7 @@ struct TileArgs {
   size_t x_stride;
   size_t y_stride;
   bool round_bf16 = false;  // y
+  bool bf16 = false;        // x holds bf16 values
 };
 
 inline constexpr size_t kSharedDepthTokens = 64;

@@ -22,6 +22,33 @@ namespace ecphory::cuda {
 template <int kN>
 struct Wgmma;
 
+#define ECPHORY_WGMMA_32(TYPE)                                             \
+  asm volatile(                                                            \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"                         \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPE "." TYPE          \
+      " "                                                                  \
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, " \
+      "%15}, "                                                             \
+      "{%16, %17, %18, %19}, %20, p, 1, 1, 0;\n}\n"                        \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]),        \
+        "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),        \
+        "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),   \
+        "+f"(d[15])                                                        \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
+
+template <>
+struct Wgmma<32> {
+  template <bool kBf16>
+  static __device__ void Add(float (&d)[16], const uint32_t (&a)[4], uint64_t b,
+                             int keep) {
+    if constexpr (kBf16) {
+      ECPHORY_WGMMA_32("bf16");
+    } else {
+      ECPHORY_WGMMA_32("f16");
+    }
+  }
+};
+
 #define ECPHORY_WGMMA_64(TYPE)                                             \
   asm volatile(                                                            \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                         \
