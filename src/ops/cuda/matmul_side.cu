@@ -246,22 +246,34 @@ void Launch(const SideArgs& args) {
 }
 
 // Shares of the columns, so that all units together are one on each
-// multiprocessor where that can be, and take about as long.
+// multiprocessor where that can be, and take about as long. Where there are
+// more tiles than multiprocessors, the columns of one product with few of them
+// are shared as well: its tiles would keep some multiprocessors for as long as
+// a second one of the others.
 void Divide(std::span<const TileArgs> products, SideArgs& args) {
-  const auto tiles = [](const TileArgs& a) {
+  const auto tiles_of = [](const TileArgs& a) {
     return Blocks(a.weight.rows, kWideRows);
   };
-  size_t work = 0;
-  for (const TileArgs& a : products) work += size_t{ScaleRuns(a)} * tiles(a);
+  const size_t blocks = static_cast<size_t>(Multiprocessors());
+  size_t work = 0, tiles = 0;
+  for (const TileArgs& a : products) {
+    work += size_t{ScaleRuns(a)} * tiles_of(a);
+    tiles += tiles_of(a);
+  }
+  bool even = tiles <= blocks;
   for (size_t i = 0; i < products.size(); ++i) {
     const unsigned runs = ScaleRuns(products[i]);
-    const size_t most = std::max<size_t>(
-        runs * static_cast<size_t>(Multiprocessors()) / work, 1);
+    const size_t own = tiles_of(products[i]);
+    size_t most = std::max<size_t>(runs * blocks / work, 1);
+    if (!even && own >= tiles % blocks && 4 * own <= tiles) {
+      most = std::max<size_t>(blocks / own, 1);
+      even = true;
+    }
     // Of whole runs.
     args.of[i].shares = static_cast<int>(
         Blocks(runs, Blocks(runs, std::min<size_t>(most, runs))));
     args.of[i].first_unit = args.units;
-    args.units += static_cast<int>(tiles(products[i])) * args.of[i].shares;
+    args.units += static_cast<int>(own) * args.of[i].shares;
   }
 }
 
