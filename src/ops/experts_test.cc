@@ -173,6 +173,29 @@ TEST_P(ExpertsTest, TensOfTokens) {
   }
 }
 
+// The same with more slots of an expert than are taken at a time, and experts
+// with scales far apart, or so large or small that sums are no ordinary numbers.
+TEST_P(ExpertsTest, TensOfTokensAndEveryScale) {
+  constexpr size_t kDim = 544, kInner = 320, kTokens = 60;
+  Random random(40);
+  ExpertsCase c(WeightFormat::kFp4Row32, kDim, kInner, kTokens, 9, 2, random);
+  c.args.swiglu_limit = 2;
+  Check(c, 2);
+  for (const int least : {97, 40, 200}) {
+    for (const size_t changed : {3, 5, 7}) {
+      PackedMatrix& w = c.packed[changed];
+      const uint32_t range = least == 97 ? 40 : 1;
+      for (uint8_t& scale : w.scales) {
+        scale = static_cast<uint8_t>(least + random.Below(range));
+      }
+      for (size_t r = 0; r < w.view.rows; ++r) {
+        DequantizeRow(w.view, r, w.values.data() + r * w.view.cols);
+      }
+    }
+    Check(c, 2);
+  }
+}
+
 // More slots of an expert than any kernel takes at a time, and an expert of
 // another format among them.
 TEST_P(ExpertsTest, SlotsByTheHundred) {
@@ -428,7 +451,9 @@ TEST_P(ExpertsTest, ATokensBitsDependOnNothingElse) {
     const std::vector<float> few = in_chunks(1, 1);
     const std::vector<float> whole = in_chunks(c.tokens, 1);
     EXPECT_TRUE(two_orders || few == whole) << WeightFormatName(format);
-    for (const size_t chunk : {size_t{1}, size_t{2}, size_t{7}, c.tokens}) {
+    // CUDA: five tokens are some formats' least of many.
+    const size_t most = is_cuda() ? 4 : 7;
+    for (const size_t chunk : {size_t{1}, size_t{2}, most, c.tokens}) {
       for (const size_t threads : {1, 2, 3}) {
         EXPECT_EQ(chunk <= kMaxFewTokens ? few : whole,
                   in_chunks(chunk, threads))
@@ -445,10 +470,12 @@ TEST_P(ExpertsTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
        {WeightFormat::kQ8_0, WeightFormat::kFp4Row32, WeightFormat::kIQ2_XXS,
         WeightFormat::kQ2_K}) {
     const size_t dim = RowOf(format, 160), inner = RowOf(format, 96);
-    // CUDA adds up in another order where more than 8 tokens share experts.
-    ExpertsCase c(format, dim, inner, is_cuda() ? 8 : 513, 4, 2, random);
+    // CUDA adds up in another order where more than 4 tokens share experts.
+    const size_t most = is_cuda() ? 4 : 513;
+    ExpertsCase c(format, dim, inner, most, 4, 2, random);
     // A token of values that are too small for digits (ops/cpu/digits-inl.h).
-    for (size_t i = 0; i < dim; ++i) c.x[5 * dim + i] *= 0x1p-100f;
+    const size_t small = std::min<size_t>(most - 1, 5);
+    for (size_t i = 0; i < dim; ++i) c.x[small * dim + i] *= 0x1p-100f;
     ExpertsArgs args = c.args;
     args.tokens = 1;
     for (size_t t = 0; t < c.tokens; ++t) {
@@ -458,7 +485,7 @@ TEST_P(ExpertsTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
       args.y = c.y.data() + t * dim;
       ops().experts(args, Pool(1));
     }
-    for (const size_t tokens : {2, 5, 6, 7, 8, 63, 128, 129, 513}) {
+    for (const size_t tokens : {2, 4, 5, 6, 7, 8, 63, 128, 129, 513}) {
       if (tokens > c.tokens) continue;
       GuardedArray<float> y(tokens * dim);
       args = c.args;

@@ -11,6 +11,7 @@
 #include "ops/cuda/experts_few.cuh"
 #include "ops/cuda/experts_some.cuh"
 #include "ops/cuda/experts_wide.cuh"
+#include "ops/cuda/matmul_side.cuh"
 
 namespace ecphory::cuda {
 
@@ -59,6 +60,14 @@ void LaunchSum(const ExpertsArgs& args, const float* out) {
                          reinterpret_cast<uintptr_t>(out) |
                          args.dim * sizeof(float);
   bits % 16 == 0 ? LaunchSum<4>(args, out) : LaunchSum<1>(args, out);
+}
+
+// Whether experts of so many tokens are streamed, by the shape alone beside
+// their number: as many as kMaxFewTokens where these share experts only now and
+// then.
+bool AreStreamed(const ExpertsArgs& args) {
+  const bool shared = kMaxFewTokens * args.topk > args.n_experts;
+  return args.tokens < (shared ? kFewestSideTokens : kMaxFewTokens + 1);
 }
 
 // Whether slots are to be grouped before the products: there are many, or
@@ -160,13 +169,17 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   const Expert* const one =
       given.device_experts != nullptr ? given.experts : nullptr;
   if (hidden == nullptr || out == nullptr) return;  // noted
-  const bool alike = args.tokens <= kMaxFewTokens;
+  const bool streamed = AreStreamed(args);
   const bool dense =
       one != nullptr && IsDense(given) && args.tokens <= kSharedDepthTokens;
-  if (one != nullptr && slots <= kFewSlots &&
-      (alike ? RunAlike(args, given, hidden, out)
-             : !dense && RunColumns(args, given, hidden, out))) {
-    return LaunchSum(args, out);
+  if (one != nullptr && slots <= kFewSlots) {
+    if (!streamed && !dense && RunColumns(args, given, hidden, out)) {
+      return LaunchSum(args, out);
+    }
+    if ((streamed || (!dense && args.tokens <= kMaxFewTokens)) &&
+        RunAlike(args, given, hidden, out)) {
+      return LaunchSum(args, out);
+    }
   }
   if (dense) {
     RunDense(args, given, hidden, out, pool);

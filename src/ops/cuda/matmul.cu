@@ -65,7 +65,7 @@ StreamProduct ProductOf(const TileArgs& a) {
 // Whether kFormat's tensor-core kernels took the product.
 template <WeightFormat kFormat>
 bool OnTensorCores(const TileArgs& a, bool bf16) {
-  if (a.tokens <= kMaxFewTokens) {
+  if (a.tokens <= kMaxFewTokens && !CanSide(a)) {
     if (!CanStream<kFormat>(a.weight, a.x, a.x_stride)) return false;
     StreamArgs args{.count = 1};
     args.of[0] = ProductOf(a);
@@ -119,7 +119,7 @@ template <WeightFormat kFormat>
 bool Streams(const MatmulArgs& args) {
   const TileArgs a = TileOf(args);
   return a.weight.format == kFormat && a.weight.rows > 0 && a.tokens > 0 &&
-         a.tokens <= kMaxFewTokens &&
+         a.tokens <= kMaxFewTokens && !CanSide(a) &&
          CanStream<kFormat>(a.weight, a.x, a.x_stride);
 }
 

@@ -264,7 +264,8 @@ void Divide(std::span<const TileArgs> products, SideArgs& args) {
   for (size_t i = 0; i < products.size(); ++i) {
     const unsigned runs = ScaleRuns(products[i]);
     const size_t own = tiles_of(products[i]);
-    size_t most = std::max<size_t>(runs * blocks / work, 1);
+    size_t most =
+        tiles > blocks ? 1 : std::max<size_t>(runs * blocks / work, 1);
     if (!even && own >= tiles % blocks && 4 * own <= tiles) {
       most = std::max<size_t>(blocks / own, 1);
       even = true;
@@ -386,7 +387,7 @@ bool Takes(const TileArgs& a) {
 }  // namespace
 
 bool CanSide(const TileArgs& a) {
-  if (!HasWgmmaCode() || a.tokens <= kMaxFewTokens ||
+  if (!HasWgmmaCode() || a.tokens < kFewestSideTokens ||
       a.tokens > kMostSideTokens || a.weight.rows == 0 ||
       a.weight.rows >= size_t{1} << 31 ||
       reinterpret_cast<uintptr_t>(a.x) % 16 != 0 || a.x_stride % 4 != 0) {

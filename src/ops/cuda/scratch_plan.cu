@@ -73,7 +73,7 @@ class Rehearsal {
     }
     Matmul(calls[0], alone_);
     // Where a launch takes several, these want the most.
-    if (tokens > kMaxFewTokens && tokens <= kMostSideTokens) {
+    if (tokens >= kFewestSideTokens && tokens <= kMostSideTokens) {
       Matmuls(std::span<const MatmulArgs>(calls), alone_);
     }
   }
