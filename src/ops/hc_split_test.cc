@@ -203,7 +203,9 @@ TEST_P(HcSplitTest, FusedPassMatchesTheDefinition) {
         Shape{4, 1024, 40}, Shape{4, 5120, 3}, Shape{4, 320, 33},
         Shape{4, 128, 9, WeightFormat::kF16},
         Shape{4, 544, 5, WeightFormat::kBF16}, Shape{4, 48, 20},
-        Shape{5, 96, 18}, Shape{4, 512, 1061}, Shape{4, 2560, 530}}) {
+        Shape{5, 96, 18}, Shape{4, 512, 1061}, Shape{4, 2560, 530},
+        Shape{4, 1024, 700, WeightFormat::kF16},
+        Shape{4, 2048, 513, WeightFormat::kBF16}, Shape{4, 5120, 521}}) {
     Site site(shape, random);
     for (const Mode& mode : kModes) {
       const std::vector<float> actual = Fused(site, mode, shape.tokens, 2);
@@ -242,9 +244,9 @@ TEST_P(HcSplitTest, ATokensBitsDependOnNothingElse) {
   Random random(63);
   // As many tokens as another kernel takes than one alone.
   Site many({4, 1024, 1100}, random);
-  for (const Mode& mode : {kModes[3], kModes[4], kModes[6]}) {
+  for (const Mode& mode : {kModes[1], kModes[3], kModes[4], kModes[6]}) {
     const std::vector<float> all = Fused(many, mode, 1100, 2);
-    for (const size_t chunk : {1, 7, 550}) {
+    for (const size_t chunk : {1, 7, 60, 550}) {
       EXPECT_TRUE(SameBits(all, Fused(many, mode, chunk, 2))) << chunk;
     }
   }

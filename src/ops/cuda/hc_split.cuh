@@ -22,13 +22,12 @@ void HcHeadGeneric(const HcHeadArgs& args);
 void HcSplitFew(const HcSplitArgs& args);
 void HcSplitFewBf16(const HcSplitArgs& args);
 
-// The same, D a multiple of 512 up to 5120, the collapse with a given pre,
-// and a device with clusters (for bf16 streams, of 16 blocks).
+// The same, D a multiple of 1024 up to 5120, the collapse with a given pre, and
+// a device with clusters of 16 blocks. For many tokens of fp32 or of bf16
+// streams, which stay in the memory of a cluster until they are normed; of bf16
+// streams without the owed expand, which comes before as a kernel of its own.
 bool TakesMany(const HcSplitArgs& args);
 bool TakesManyBf16(const HcSplitArgs& args);
-// Tokens stay in the memory of a cluster until they are normed: for many tokens
-// of fp32 or bf16 streams. Without the owed expand, which comes before as a
-// kernel of its own.
 void HcSplitMany(const HcSplitArgs& args);
 void HcSplitManyBf16(const HcSplitArgs& args);
 

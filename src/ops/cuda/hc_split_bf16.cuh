@@ -14,8 +14,6 @@
 
 namespace ecphory::cuda::four {
 
-inline constexpr unsigned kWideParts = 16;
-
 // A lane's four channels of a slab, 2 * column, + 1 and those 8 further on, as
 // tensor cores take them; `p` points at the first.
 __device__ inline float4 LoadLane(const float* p) {

@@ -17,15 +17,6 @@ namespace {
 
 using namespace four;
 
-// A lane's share of a slab's sums, of its token i.
-__device__ void StoreSums(const SlabSums& slab, unsigned column, int i,
-                          float* sums) {
-  float2* const pairs = reinterpret_cast<float2*>(sums) + column;
-#pragma unroll
-  for (int n = 0; n < 3; ++n) pairs[4 * n] = ProductsOf(slab, n, i);
-  pairs[kOutputs / 2] = {slab.h2[i], slab.x2[i]};
-}
-
 template <bool kExpand, typename Fn>
 __global__ void __launch_bounds__(kWarp)
     SlabKernel(HcSplitArgs a, float* sums) {
@@ -66,51 +57,48 @@ __global__ void __launch_bounds__(kWarp)
   }
 #pragma unroll
   for (int s = 0; s < kStreams; ++s) slab.Multiply(h[0][s], h[1][s], fn[s]);
+  slab.AddLanes();
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const size_t t = blockIdx.y * size_t{kTokens} + lane.row + 8 * i;
     if (t >= a.tokens) continue;
-    StoreSums(slab, lane.column, i,
-              sums + (t * slabs + blockIdx.x) * kSlabSums);
+    slab.Put<false>(lane, i, sums + (t * slabs + blockIdx.x) * kSums);
   }
 }
 
 // The sums of a token over its slabs.
 struct Slabs {
-  static constexpr size_t kSums = kSlabSums;
-  using Shared = float[kParts * kGroup][kSlabSums];
+  static constexpr size_t kSums = four::kSums;
+  using Shared = float[kWideParts * 2][kSums];
 
   static __device__ size_t Of(size_t dim) { return dim / kSlab; }
   // Into m, by kFinishThreads.
   static __device__ void Add(const float* sums, size_t slabs, Shared& groups,
                              float* m) {
-    constexpr unsigned kQuads = kSlabSums / 4;
-    static_assert(kParts * kGroup * kQuads == kFinishThreads);
-    const size_t part_slabs = CeilDiv(slabs, kParts * kGroup) * kGroup;
+    constexpr unsigned kQuads = kSums / 4;
+    const size_t pairs = CeilDiv(slabs, size_t{2});
+    const size_t of_part = CeilDiv(pairs, size_t{kWideParts});
     const size_t group = threadIdx.x / kQuads, quad = threadIdx.x % kQuads;
-    const size_t begin = group / kGroup * part_slabs;
-    const size_t end = min(begin + part_slabs, slabs);
-    float4 sum{};
-#pragma unroll 10
-    for (size_t slab = begin + group % kGroup; slab < end; slab += kGroup) {
-      const float4 part = Load(sums + slab * kSlabSums + 4 * quad);
-      sum = {sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w};
+    if (group < kWideParts * 2) {
+      const size_t begin = group / 2 * of_part;
+      const size_t end = min(begin + of_part, pairs);
+      float4 sum{};
+#pragma unroll 5
+      for (size_t pair = begin + group % 2; pair < end; pair += 2) {
+        const float* const of_pair = sums + 2 * pair * kSums + 4 * quad;
+        const float4 second =
+            2 * pair + 1 < slabs ? Load(of_pair + kSums) : float4{};
+        sum = Plus(sum, Plus(Load(of_pair), second));
+      }
+      Store(&groups[group][4 * quad], sum);
     }
-    Store(&groups[group][4 * quad], sum);
     __syncthreads();
-    if (threadIdx.x <= kCollapsed) {
-      const auto of_group = [&](int g) {
-        if (threadIdx.x < kOutputs) return groups[g][threadIdx.x];
-        const float* const lanes = &groups[g][threadIdx.x];
-        return (lanes[0] + lanes[2]) + (lanes[4] + lanes[6]);
-      };
+    if (threadIdx.x < kSums) {
       float sum = 0;
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        float of_part = of_group(part * kGroup);
-#pragma unroll
-        for (int g = 1; g < kGroup; ++g) of_part += of_group(part * kGroup + g);
-        sum += of_part;
+      for (unsigned part = 0; part < kWideParts; ++part) {
+        sum +=
+            groups[2 * part][threadIdx.x] + groups[2 * part + 1][threadIdx.x];
       }
       m[threadIdx.x] = sum;
     }
@@ -134,7 +122,7 @@ void LaunchSlabs(const HcSplitArgs& a, float* sums) {
 void HcSplitFew(const HcSplitArgs& args) {
   struct Sums;
   float* const sums = Scratch<Sums>(std::min(args.tokens, kFewBatch) *
-                                    args.dim / kSlab * Slabs::kSums);
+                                    args.dim / kSlab * kSums);
   if (sums == nullptr) return;
   for (size_t first = 0; first < args.tokens; first += kFewBatch) {
     const HcSplitArgs batch =

@@ -5,8 +5,10 @@
 // high x high + low x high + high x low, which leaves an error of 2^-21 of a
 // term. A lane holds the channels of its tokens in all four streams, so that
 // expand, collapse and sums of squares need no other lane. However tokens are
-// grouped into launches, the sums of a token are made slab by slab in one
-// order: its bits do not depend on its neighbours.
+// grouped into launches, the sums of a token are made in one order, and its
+// bits do not depend on its neighbours: the sums of two slabs, a pair, are
+// added; D is cut into kWideParts parts, in which even and odd pairs are added
+// up one by one, and then both; then the parts are added.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +25,12 @@ inline constexpr int kOutputs = (2 + kStreams) * kStreams;
 inline constexpr int kTokens = 16;  // rows of a matrix instruction
 inline constexpr int kSlab = 16;    // channels, 4 a lane
 inline constexpr size_t kMaxFewDim = 8192;
-// The order of a token's sums over its slabs: D is cut into kParts parts; in a
-// part, every kGroup-th slab is added to the one before; then the kGroup sums
-// are added, then the parts. Sums of squares are four until then, a lane each.
-inline constexpr int kParts = 8, kGroup = 4;
+inline constexpr unsigned kWideParts = 16;
+inline constexpr unsigned kPair = 2 * kSlab;
 
 // The sums of a token: m of fn, sum h^2, sum x^2 (x the collapsed vector).
 inline constexpr int kSquares = kOutputs, kCollapsed = kOutputs + 1;
 inline constexpr int kSums = 28;  // padded to whole float4
-// The sums of one slab: the same, but of h^2 and x^2 a pair a lane.
-inline constexpr int kSlabSums = kOutputs + 8;
 
 // A lane works for two tokens of a tile, `row` and `row + 8`, and on channels
 // 4 * column ... + 3 of a slab.
@@ -62,6 +60,9 @@ __device__ inline float4 Times(float a, float4 v) {
 __device__ inline float4 Fma(float a, float4 v, float4 sum) {
   return {fmaf(a, v.x, sum.x), fmaf(a, v.y, sum.y), fmaf(a, v.z, sum.z),
           fmaf(a, v.w, sum.w)};
+}
+__device__ inline float4 Plus(float4 a, float4 b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 __device__ inline float SumOfSquares(float4 v, float sum) {
   return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum))));
@@ -107,19 +108,32 @@ __device__ inline float4 Collapse(float4 pre, const float4 (&h)[kStreams]) {
 
 // d += a * b: a 16 tokens x 8 channels, b 8 channels x 8 outputs, in tf32: the
 // upper 19 bits of each operand are read.
-__device__ inline void MultiplyTf32(float (&d)[4], const uint32_t (&a)[4],
-                                    const uint32_t (&b)[2]) {
+__device__ inline void MultiplyTf32(float (&d)[4], const float (&a)[4],
+                                    const float (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+        "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
 }
 
-// x = high + low exactly; high has 11 bits.
-__device__ inline void Split(float x, uint32_t* high, uint32_t* low) {
-  *high = __float_as_uint(x) & 0xffffe000u;
-  *low = __float_as_uint(x - __uint_as_float(*high));
+// What is left of x without the 11 bits that are read of it, exactly. Volatile,
+// or the compiler keeps these of all of fn in registers as well, beyond what
+// there are.
+__device__ inline float LowTf32(float x) {
+  uint32_t high;
+  asm volatile("and.b32 %0, %1, 0xffffe000;"
+               : "=r"(high)
+               : "r"(__float_as_uint(x)));
+  return x - __uint_as_float(high);
+}
+
+// The four lanes of a token, the same bits in each.
+__device__ inline float AddLanes(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
 // The sums of one slab. Products: outputs 8n + 2 * column, + 1 of token `row`,
@@ -138,29 +152,49 @@ struct SlabSums {
     for (int half = 0; half < 2; ++half) {
       const float from[4] = {Part(a, 2 * half), Part(b, 2 * half),
                              Part(a, 2 * half + 1), Part(b, 2 * half + 1)};
-      uint32_t high[4], low[4], w_high[3][2], w_low[3][2];
+      float low[4], w[3][2], w_low[3][2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) Split(from[i], &high[i], &low[i]);
+      for (int i = 0; i < 4; ++i) low[i] = LowTf32(from[i]);
 #pragma unroll
       for (int n = 0; n < 3; ++n) {
-        Split(Part(fn[n], 2 * half), &w_high[n][0], &w_low[n][0]);
-        Split(Part(fn[n], 2 * half + 1), &w_high[n][1], &w_low[n][1]);
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          w[n][k] = Part(fn[n], 2 * half + k);
+          w_low[n][k] = LowTf32(w[n][k]);
+        }
       }
 #pragma unroll
-      for (int n = 0; n < 3; ++n) MultiplyTf32(exact[n], high, w_high[n]);
+      for (int n = 0; n < 3; ++n) MultiplyTf32(exact[n], from, w[n]);
 #pragma unroll
-      for (int n = 0; n < 3; ++n) MultiplyTf32(across[n], high, w_low[n]);
+      for (int n = 0; n < 3; ++n) MultiplyTf32(across[n], from, w_low[n]);
 #pragma unroll
-      for (int n = 0; n < 3; ++n) MultiplyTf32(across[n], low, w_high[n]);
+      for (int n = 0; n < 3; ++n) MultiplyTf32(across[n], low, w[n]);
     }
   }
+  // By all lanes, when all streams are added and before any Put().
+  __device__ void AddLanes() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      h2[i] = four::AddLanes(h2[i]), x2[i] = four::AddLanes(x2[i]);
+    }
+  }
+  // Those of token i: outputs, squares, nothing. With kMore added to what is
+  // there.
+  template <bool kMore>
+  __device__ void Put(const Lane& lane, int i, float* sums) const {
+    float2* const pairs = reinterpret_cast<float2*>(sums) + lane.column;
+    const auto put = [](float2* to, float2 sum) {
+      *to = kMore ? float2{to->x + sum.x, to->y + sum.y} : sum;
+    };
+#pragma unroll
+    for (int n = 0; n < 3; ++n) {
+      put(pairs + 4 * n, {exact[n][2 * i] + across[n][2 * i],
+                          exact[n][2 * i + 1] + across[n][2 * i + 1]});
+    }
+    if (lane.column == 0) put(pairs + kSquares / 2, {h2[i], x2[i]});
+    if (lane.column == 1) put(pairs + kSquares / 2, {0, 0});
+  }
 };
-
-// The four lanes of a token, the same bits in each.
-__device__ inline float AddLanes(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
 
 // A lane's channels of one token: expand (with kExpand), sums of squares,
 // collapse. `h` becomes the expanded streams.
@@ -219,9 +253,10 @@ __device__ inline void Sinkhorn(float* logits, uint32_t iterations, float eps) {
   const auto divide_columns = [&] {
 #pragma unroll
     for (int i = 0; i < kStreams; ++i) {
-      const float low = fmaf(k[1][i], r[1], k[0][i] * r[0]);
+      const float rest = fmaf(k[0][i], r[0], eps * columns[i]);
+      const float low = fmaf(k[1][i], r[1], rest);
       const float high = fmaf(k[3][i], r[3], k[2][i] * r[2]);
-      columns[i] = fmaf(eps, columns[i], low + high);
+      columns[i] = low + high;
       c[i] = Reciprocal(columns[i]);
     }
   };
@@ -229,9 +264,10 @@ __device__ inline void Sinkhorn(float* logits, uint32_t iterations, float eps) {
   for (uint32_t step = 1; step < iterations; ++step) {
 #pragma unroll
     for (int j = 0; j < kStreams; ++j) {
-      const float low = fmaf(k[j][1], c[1], k[j][0] * c[0]);
+      const float rest = fmaf(k[j][0], c[0], eps * rows[j]);
+      const float low = fmaf(k[j][1], c[1], rest);
       const float high = fmaf(k[j][3], c[3], k[j][2] * c[2]);
-      rows[j] = fmaf(eps, rows[j], low + high);
+      rows[j] = low + high;
       r[j] = Reciprocal(rows[j]);
     }
     divide_columns();
@@ -278,12 +314,6 @@ template <typename T>
 __device__ inline float4 Normalised(float4 weight, float4 x, float factor) {
   return RoundedFor<T>({weight.x * x.x * factor, weight.y * x.y * factor,
                         weight.z * x.z * factor, weight.w * x.w * factor});
-}
-
-// A slab's products in the lane's layout; `i` its first or second token.
-__device__ inline float2 ProductsOf(const SlabSums& slab, int n, int i) {
-  return {slab.exact[n][2 * i] + slab.across[n][2 * i],
-          slab.exact[n][2 * i + 1] + slab.across[n][2 * i + 1]};
 }
 
 }  // namespace ecphory::cuda::four

@@ -499,7 +499,7 @@ class Launch {
   void Run(unsigned clusters, const HcSplitArgs& args) {
     config_.gridDim.x *= clusters;
     const CUtensorMap streams =
-        MapStreams(args.h.data, args.tokens, kStreams, args.dim, kTokens);
+        MapStreams(args.h, args.tokens, kStreams, args.dim, kTokens);
     Note(cudaLaunchKernelEx(&config_, kernel_, args, streams),
          "hc_split: clusters");
   }

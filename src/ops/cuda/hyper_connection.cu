@@ -114,11 +114,21 @@ bool TakesFour(const HcSplitArgs& a) {
 void SplitFew(const HcSplitArgs& a) {
   a.h.is_bf16() ? HcSplitFewBf16(a) : HcSplitFew(a);
 }
-bool TakesManyOf(const HcSplitArgs& a) {
-  return a.h.is_bf16() ? TakesManyBf16(a) : TakesMany(a);
-}
-void SplitMany(const HcSplitArgs& a) {
-  a.h.is_bf16() ? HcSplitManyBf16(a) : HcSplitMany(a);
+void SplitMany(const HcSplitArgs& a, ThreadPool& pool) {
+  if (!a.h.is_bf16()) return HcSplitMany(a);
+  HcSplitArgs rest = a;
+  if (a.y != nullptr) {
+    HcExpand({.y = a.y,
+              .post = a.last_post,
+              .comb = a.last_comb,
+              .tokens = a.tokens,
+              .streams = a.streams,
+              .dim = a.dim,
+              .h = a.h},
+             pool);
+    rest.y = nullptr;
+  }
+  HcSplitManyBf16(rest);
 }
 
 }  // namespace
@@ -126,21 +136,8 @@ void SplitMany(const HcSplitArgs& a) {
 void HcSplit(const HcSplitArgs& args, ThreadPool& pool) {
   if (args.tokens == 0) return;
   if (!TakesFour(args)) return HcSplitGeneric(args);
-  if (!TakesManyOf(args)) return SplitFew(args);
-  HcSplitArgs rest = args;
-  if (args.y != nullptr) {
-    // Together they were slower than one after another.
-    HcExpand({.y = args.y,
-              .post = args.last_post,
-              .comb = args.last_comb,
-              .tokens = args.tokens,
-              .streams = args.streams,
-              .dim = args.dim,
-              .h = args.h},
-             pool);
-    rest.y = nullptr;
-  }
-  SplitMany(rest);
+  const bool many = args.h.is_bf16() ? TakesManyBf16(args) : TakesMany(args);
+  many ? SplitMany(args, pool) : SplitFew(args);
 }
 
 void HcHead(const HcHeadArgs& args, ThreadPool&) {

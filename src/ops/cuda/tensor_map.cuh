@@ -8,6 +8,7 @@
 
 #include "ops/cuda/mbarrier.cuh"
 #include "ops/cuda/stream.cuh"
+#include "ops/residual_streams.h"
 
 namespace ecphory::cuda {
 
@@ -16,10 +17,10 @@ namespace ecphory::cuda {
 // banks of their own; the box begins at a multiple of 1024 bytes.
 inline constexpr unsigned kBoxBytes = 128;
 
-// bf16 streams [tokens, streams, dim], aligned to 16 bytes, in boxes of all
-// streams of `box_tokens`: rows [stream, token]. Tokens past the end read as 0.
-// What fails is noted.
-inline CUtensorMap MapStreams(const void* data, size_t tokens, size_t streams,
+// Streams [tokens, streams, dim], aligned to 16 bytes, in boxes of all streams
+// of `box_tokens`: rows [stream, token]. Tokens past the end read as 0, and are
+// not written. What fails is noted.
+inline CUtensorMap MapStreams(const Streams& h, size_t tokens, size_t streams,
                               size_t dim, unsigned box_tokens) {
   CUtensorMap map{};
   void* entry = nullptr;
@@ -34,17 +35,20 @@ inline CUtensorMap MapStreams(const void* data, size_t tokens, size_t streams,
        "tensor map");
 #endif
   if (entry == nullptr) return map;
-  constexpr size_t kValue = sizeof(uint16_t);
+  const size_t value = StreamBytes(h.format);
   const cuuint64_t sizes[] = {dim, tokens, streams};
-  const cuuint64_t strides[] = {streams * dim * kValue, dim * kValue};
-  const cuuint32_t box[] = {kBoxBytes / kValue, box_tokens,
-                            static_cast<cuuint32_t>(streams)};
+  const cuuint64_t strides[] = {streams * dim * value, dim * value};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(kBoxBytes / value),
+                            box_tokens, static_cast<cuuint32_t>(streams)};
   const cuuint32_t steps[] = {1, 1, 1};
-  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
-      entry)(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data),
-             sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
+          &map,
+          h.is_bf16() ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                      : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+          3, h.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) Note(cudaErrorInvalidValue, "tensor map");
   return map;
 }
@@ -61,6 +65,30 @@ __device__ inline void CopyBox(void* shared, const CUtensorMap& map,
           SharedAddress(shared)),
       "l"(&map), "r"(channel), "r"(token), "r"(0), "r"(SharedAddress(barrier))
       : "memory");
+}
+
+// The other way. Such copies are read from shared memory and written in groups,
+// which the thread that asked for them waits for; what other threads have
+// stored there goes before them by FenceForCopies() and a barrier.
+__device__ inline void WriteBox(const CUtensorMap& map, unsigned channel,
+                                unsigned token, const void* shared) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
+      "[%0, {%1, %2, %3}], [%4];" ::"l"(&map),
+      "r"(channel), "r"(token), "r"(0), "r"(SharedAddress(shared))
+      : "memory");
+}
+__device__ inline void CommitWrites() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ inline void WaitUntilWritesRead() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ inline void WaitForWrites() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+__device__ inline void FenceForCopies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 #endif
