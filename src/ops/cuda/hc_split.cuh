@@ -22,6 +22,11 @@ void HcHeadGeneric(const HcHeadArgs& args);
 void HcSplitFew(const HcSplitArgs& args);
 void HcSplitFewBf16(const HcSplitArgs& args);
 
+// The same of bf16 streams, D up to 5120, the collapse with a given pre, and a
+// device with clusters of 16 blocks, in one kernel.
+bool TakesClusterBf16(const HcSplitArgs& args);
+void HcSplitClusterBf16(const HcSplitArgs& args);
+
 // The same, D a multiple of 1024 up to 5120, the collapse with a given pre, and
 // a device with clusters of 16 blocks. For many tokens of fp32 or of bf16
 // streams, which stay in the memory of a cluster until they are normed; of bf16

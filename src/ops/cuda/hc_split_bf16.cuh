@@ -78,17 +78,18 @@ struct SlabFn {
 using LaneStreams = uint32_t[kStreams][4];
 
 // A lane's share of the sums of a pair of slabs: outputs 8n + 2 * column, + 1
-// of its two tokens, and their sums of squares, which all lanes of a token
-// have.
+// of its tokens, of both or of the first alone, and their sums of squares,
+// which all lanes of a token have.
+template <int kOfLane = 2>
 struct PairSums {
-  float2 products[3][2];
-  float h2[2] = {};
-  float x2[2] = {};
+  float2 products[3][kOfLane];
+  float h2[kOfLane] = {};
+  float x2[kOfLane] = {};
 
   // `load(slab, h)` gives the streams, `store(slab, i, x)` takes the channels
   // of the collapsed token i.
   template <typename Load, typename Store>
-  __device__ void Of(const SlabFn (&fn)[2], const float4 (&pre)[2],
+  __device__ void Of(const SlabFn (&fn)[2], const float4 (&pre)[kOfLane],
                      const Load& load, const Store& store) {
     float high[3][4] = {}, low[3][4] = {};
 #pragma unroll
@@ -97,7 +98,7 @@ struct PairSums {
       load(slab, h);
       Multiply(fn[slab], h, high, low);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kOfLane; ++i) {
         float4 streams[kStreams];
 #pragma unroll
         for (int s = 0; s < kStreams; ++s) {
@@ -111,7 +112,7 @@ struct PairSums {
       }
     }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kOfLane; ++i) {
 #pragma unroll
       for (int n = 0; n < 3; ++n) {
         products[n][i] = {high[n][2 * i] + low[n][2 * i],

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kWarp)
   const auto there = [&](int slab, int i) {
     return first + slab < slabs && token(i) < a.tokens;
   };
-  PairSums pair;
+  PairSums<> pair;
   pair.Of(
       fn, pre,
       [&](int slab, LaneStreams& h) {

@@ -171,7 +171,7 @@ __device__ void MultiplyGroup(const Place& place, unsigned group,
   }
   const unsigned char* const boxes =
       memory.boxes + stage.at * memory.stage_bytes;
-  PairSums sums;
+  PairSums<> sums;
   sums.Of(
       fn, pre,
       [&](int slab, LaneStreams& h) {

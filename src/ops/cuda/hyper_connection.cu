@@ -112,7 +112,8 @@ bool TakesFour(const HcSplitArgs& a) {
 }
 
 void SplitFew(const HcSplitArgs& a) {
-  a.h.is_bf16() ? HcSplitFewBf16(a) : HcSplitFew(a);
+  if (!a.h.is_bf16()) return HcSplitFew(a);
+  TakesClusterBf16(a) ? HcSplitClusterBf16(a) : HcSplitFewBf16(a);
 }
 void SplitMany(const HcSplitArgs& a, ThreadPool& pool) {
   if (!a.h.is_bf16()) return HcSplitMany(a);

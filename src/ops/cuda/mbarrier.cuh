@@ -90,13 +90,21 @@ __device__ inline uint32_t PlaceIn(unsigned rank, const void* shared) {
       : "r"(SharedAddress(shared)), "r"(rank));
   return place;
 }
-// Puts a value into another block's shared memory; 16 bytes arrive at a barrier
-// there. Both by PlaceIn().
+// Puts a value into another block's shared memory; its bytes arrive at a
+// barrier there. Both by PlaceIn().
 __device__ inline void SendTo(uint32_t place, float4 v, uint32_t barrier) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
       "[%0], {%1,%2,%3,%4}, [%5];" ::"r"(place),
       "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+      : "memory");
+}
+
+__device__ inline void SendTo(uint32_t place, float v, uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 "
+      "[%0], %1, [%2];" ::"r"(place),
+      "f"(v), "r"(barrier)
       : "memory");
 }
 
