@@ -50,14 +50,20 @@ struct SlabFn {
   template <typename Fn>
   __device__ void Load(const Matrix& fn, size_t dim, const Lane& lane,
                        size_t slab) {
-    const Fn* const weights = reinterpret_cast<const Fn*>(fn.data) +
-                              (fn.first_row + lane.row) * fn.cols +
-                              slab * kSlab + 2 * lane.column;
+    Load(reinterpret_cast<const Fn*>(fn.data) +
+             (fn.first_row + lane.row) * fn.cols + slab * kSlab +
+             2 * lane.column,
+         8 * fn.cols, dim);
+  }
+  // From the lane's first channel of output `row` in stream 0, with so much
+  // between outputs 8n + row and between streams.
+  template <typename Fn>
+  __device__ void Load(const Fn* weights, size_t outputs, size_t streams) {
 #pragma unroll
     for (int s = 0; s < kStreams; ++s) {
 #pragma unroll
       for (int n = 0; n < 3; ++n) {
-        const float4 w = LoadLane(weights + 8 * n * fn.cols + s * dim);
+        const float4 w = LoadLane(weights + n * outputs + s * streams);
         Split(w.x, w.y, &high[s][n][0], &low[s][n][0]);
         Split(w.z, w.w, &high[s][n][1], &low[s][n][1]);
       }
