@@ -193,6 +193,96 @@ TEST_P(MatmulShapes, EveryScale) {
   }
 }
 
+// Rows so long that blocks of a GPU share their columns.
+TEST_P(MatmulShapes, LongRowsOfFewTokens) {
+  constexpr size_t kTokens = 8, kIn = 2560;
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const WeightFormat format :
+       {WeightFormat::kQ8_0, WeightFormat::kFp8Tile32,
+        WeightFormat::kFp4Row32}) {
+    for (const size_t out : {1, 67, 300}) {
+      const PackedMatrix w = RandomMatrix(format, out, kIn, random_, 3);
+      GuardedArray<float> x = random_.Array(kTokens * kIn);
+      // One that stands out by far, and one that is not finite.
+      x[2 * kIn + 700] *= 0x1p10f;
+      for (const size_t at : {size_t{140}, kIn - 1}) {
+        x[5 * kIn + at] = inf;
+        const auto expected = ExpectedProduct(w, x.data(), kTokens, kIn);
+        std::vector<float> whole;
+        for (const size_t chunk : {8, 1, 2, 3, 5}) {
+          GuardedArray<float> y(kTokens * out);
+          for (size_t t = 0; t < kTokens; t += chunk) {
+            ops().matmul({.weight = w.view,
+                          .x = x.data() + t * kIn,
+                          .y = y.data() + t * out,
+                          .tokens = std::min(chunk, kTokens - t)},
+                         Pool(2));
+          }
+          // A NaN is any.
+          for (size_t r = 0; r < out; ++r) {
+            float& result = y[5 * out + r];
+            if (std::isnan(result)) {
+              result = std::numeric_limits<float>::quiet_NaN();
+            }
+          }
+          if (chunk == 8) whole = y.Copy();
+          EXPECT_TRUE(SameBits(whole, y))
+              << WeightFormatName(format) << ", chunks of " << chunk;
+        }
+        for (size_t t = 0; t < kTokens; ++t) {
+          if (t == 5) continue;
+          EXPECT_TRUE(AllClose(
+              {expected.begin() + t * out, expected.begin() + (t + 1) * out},
+              whole.data() + t * out, SumBound(kIn)))
+              << WeightFormatName(format) << ", token " << t;
+        }
+        for (size_t r = 0; r < out; ++r) {
+          const float product = w.values[r * kIn + at] * inf;
+          EXPECT_TRUE(std::isnan(product) ? std::isnan(whole[5 * out + r])
+                                          : whole[5 * out + r] == product)
+              << WeightFormatName(format) << ", row " << r;
+        }
+        x[5 * kIn + at] = 1;
+      }
+    }
+  }
+}
+
+// Scales of 2^-127 and such as are no numbers, here and there.
+TEST_P(MatmulShapes, ScalesThatAreNoNormalFloats) {
+  constexpr size_t kOut = 40, kIn = 256;
+  for (const WeightFormat format :
+       {WeightFormat::kFp8Tile32, WeightFormat::kFp4Row32}) {
+    for (const uint8_t code : {0, 255}) {
+      PackedMatrix w = RandomMatrix(format, kOut, kIn, random_);
+      for (uint8_t& scale : w.scales) scale = 1 + scale % 4;
+      w.scales[w.scales.size() - 3] = code;
+      for (size_t r = 0; r < kOut; ++r) {
+        DequantizeRow(w.view, r, w.values.data() + r * kIn);
+      }
+      for (const size_t tokens : {1, 3, 40}) {
+        const GuardedArray<float> x = random_.Array(tokens * kIn, 0x1p60f);
+        GuardedArray<float> y(tokens * kOut);
+        ops().matmul(
+            {.weight = w.view, .x = x.data(), .y = y.data(), .tokens = tokens},
+            Pool(2));
+        const auto expected = ExpectedProduct(w, x.data(), tokens, kIn);
+        for (size_t i = 0; i < y.size(); ++i) {
+          bool number = true;
+          for (size_t k = 0; k < kIn; ++k) {
+            number &= !std::isnan(w.values[i % kOut * kIn + k]);
+          }
+          EXPECT_EQ(number, !std::isnan(y[i])) << WeightFormatName(format);
+          if (!number) continue;
+          EXPECT_TRUE(AllClose({expected[i]}, &y[i], SumBound(kIn)))
+              << WeightFormatName(format) << ", scale " << int{code} << " x "
+              << tokens;
+        }
+      }
+    }
+  }
+}
+
 // What products through integers (ops/cpu/digits-inl.h) must not notice: values
 // that stand out by far, of which there is one in a row, one in a block, or
 // whole blocks; blocks of zeros; rows of the largest and of tiny values.

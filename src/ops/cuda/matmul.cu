@@ -2,6 +2,7 @@
 // number of tokens.
 #include "ops/matmul.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "ops/cuda/cuda_ops.h"
@@ -10,6 +11,7 @@
 #include "ops/cuda/matmul_side.cuh"
 #include "ops/cuda/matmul_stream.cuh"
 #include "ops/cuda/matmul_tile.cuh"
+#include "ops/cuda/matmul_vector.cuh"
 #include "ops/cuda/matmul_wide.cuh"
 
 namespace ecphory::cuda {
@@ -62,14 +64,86 @@ StreamProduct ProductOf(const TileArgs& a) {
           .round_bf16 = a.round_bf16};
 }
 
+VectorProduct VectorOf(const TileArgs& a) {
+  return {.weight = a.weight,
+          .x = a.x,
+          .y = a.y,
+          .x_stride = a.x_stride,
+          .y_stride = a.y_stride,
+          .round_bf16 = a.round_bf16};
+}
+
+// Few tokens are multiplied with these by ops/cuda/matmul_vector.cuh, with
+// other formats by ops/cuda/matmul_stream.cuh. That takes FP8 matrices of more
+// bytes and columns, too, which decoding does not bound: it has two blocks on a
+// multiprocessor, but then none of the next launch's (8192 x 4096 on an H200
+// 10.8 us, where the other takes 12.3; 2304 x 5120 7.1 and 5.9).
+template <WeightFormat kFormat>
+inline constexpr bool kHasVector =
+    kFormat == WeightFormat::kFp8Tile32 || kFormat == WeightFormat::kFp4Row32 ||
+    kFormat == WeightFormat::kQ8_0;
+inline constexpr size_t kMostFp8Bytes = size_t{16} << 20;  // of a launch
+inline constexpr size_t kMostFp8Cols = 5120;
+
+template <WeightFormat kFormat>
+bool CanBeVector(const TileArgs& a) {
+  if constexpr (kHasVector<kFormat>) {
+    return CanVector<kFormat>(a.weight, a.x, a.x_stride);
+  }
+  return false;
+}
+
+// Whether one of both takes it.
+template <WeightFormat kFormat>
+bool TakesFew(const TileArgs& a) {
+  return a.weight.format == kFormat && a.weight.rows > 0 && a.tokens > 0 &&
+         a.tokens <= kMaxFewTokens && !CanSide(a) &&
+         (CanBeVector<kFormat>(a) ||
+          CanStream<kFormat>(a.weight, a.x, a.x_stride));
+}
+
+// Products that it takes, of as many tokens each, several a launch.
+template <WeightFormat kFormat>
+void RunFewTokens(const std::vector<TileArgs>& products) {
+  VectorArgs vectors{};
+  StreamArgs streams{};
+  const size_t tokens = products[0].tokens;
+  const auto run_vectors = [&] {
+    if constexpr (kHasVector<kFormat>) {
+      if (vectors.count > 0) RunVector<kFormat>(vectors, tokens);
+    }
+    vectors.count = 0;
+  };
+  const auto run_streams = [&] {
+    if (streams.count > 0) RunStream<kFormat>(streams, tokens);
+    streams.count = 0;
+  };
+  size_t bytes = 0, cols = 0;
+  for (const TileArgs& a : products) {
+    bytes += a.weight.rows * a.weight.row_bytes();
+    cols = std::max(cols, a.weight.cols);
+  }
+  const bool large = kFormat == WeightFormat::kFp8Tile32 &&
+                     (bytes > kMostFp8Bytes || cols > kMostFp8Cols);
+  for (const TileArgs& a : products) {
+    if (CanBeVector<kFormat>(a) &&
+        (!large || !CanStream<kFormat>(a.weight, a.x, a.x_stride))) {
+      vectors.of[vectors.count++] = VectorOf(a);
+      if (vectors.count == kMostVectorProducts) run_vectors();
+    } else {
+      streams.of[streams.count++] = ProductOf(a);
+      if (streams.count == kMostProducts) run_streams();
+    }
+  }
+  run_vectors(), run_streams();
+}
+
 // Whether kFormat's tensor-core kernels took the product.
 template <WeightFormat kFormat>
 bool OnTensorCores(const TileArgs& a, bool bf16) {
   if (a.tokens <= kMaxFewTokens && !CanSide(a)) {
-    if (!CanStream<kFormat>(a.weight, a.x, a.x_stride)) return false;
-    StreamArgs args{.count = 1};
-    args.of[0] = ProductOf(a);
-    RunStream<kFormat>(args, a.tokens);
+    if (!TakesFew<kFormat>(a)) return false;
+    RunFewTokens<kFormat>({a});
     return true;
   }
   if (a.tokens > kSharedDepthTokens && CanWide(a)) {
@@ -114,27 +188,15 @@ TileArgs TileOf(const MatmulArgs& args) {
           .bf16 = IsBf16(args.input)};
 }
 
-// Whether the product can be one of several in a launch of kFormat.
+// Those of kFormat that are of few tokens.
 template <WeightFormat kFormat>
-bool Streams(const MatmulArgs& args) {
-  const TileArgs a = TileOf(args);
-  return a.weight.format == kFormat && a.weight.rows > 0 && a.tokens > 0 &&
-         a.tokens <= kMaxFewTokens && !CanSide(a) &&
-         CanStream<kFormat>(a.weight, a.x, a.x_stride);
-}
-
-// Those of kFormat that can be, several a launch.
-template <WeightFormat kFormat>
-void RunStreams(const Calls<MatmulArgs>& calls) {
-  StreamArgs some{};
+void RunFewTokens(const Calls<MatmulArgs>& calls) {
+  std::vector<TileArgs> some;
   for (const MatmulArgs& args : calls) {
-    if (!Streams<kFormat>(args)) continue;
-    some.of[some.count++] = ProductOf(TileOf(args));
-    if (some.count < kMostProducts) continue;
-    RunStream<kFormat>(some, args.tokens);
-    some.count = 0;
+    const TileArgs a = TileOf(args);
+    if (TakesFew<kFormat>(a)) some.push_back(a);
   }
-  if (some.count > 0) RunStream<kFormat>(some, calls[0].tokens);
+  if (!some.empty()) RunFewTokens<kFormat>(some);
 }
 
 // Those of `format` that can be, several a launch.
@@ -153,10 +215,11 @@ void RunSides(const Calls<MatmulArgs>& calls, WeightFormat format) {
 
 template <WeightFormat... kFormats>
 void RunStreams(const Calls<MatmulArgs>& calls, ThreadPool& pool) {
-  (RunStreams<kFormats>(calls), ...);
+  (RunFewTokens<kFormats>(calls), ...);
   (RunSides(calls, kFormats), ...);
   for (const MatmulArgs& args : calls) {
-    if ((Streams<kFormats>(args) || ...) || CanSide(TileOf(args))) continue;
+    const TileArgs a = TileOf(args);
+    if ((TakesFew<kFormats>(a) || ...) || CanSide(a)) continue;
     Matmul(args, pool);
   }
 }

@@ -18,14 +18,15 @@ __device__ inline uint32_t FiniteBits(float x) {
   return bits < 0x7f800000u ? bits : 0;
 }
 
-// For the largest FiniteBits() of a token: what x is multiplied by, and what
-// products are. Powers of two, both normal.
+// For the largest FiniteBits() of a token: what x is multiplied by, so that it
+// lies in [2^top, 2^(top + 1)), and what products are. Powers of two, both
+// normal.
 struct OperandScale {
-  __device__ explicit OperandScale(uint32_t largest) {
+  __device__ explicit OperandScale(uint32_t largest, int top = 14) {
     // 2^(e - 127) <= largest.
     const int e = static_cast<int>(largest >> 23);
-    in = __uint_as_float(static_cast<uint32_t>(min(254 + 14 - e, 253)) << 23);
-    out = __uint_as_float(static_cast<uint32_t>(max(e - 14, 1)) << 23);
+    in = __uint_as_float(static_cast<uint32_t>(min(254 + top - e, 253)) << 23);
+    out = __uint_as_float(static_cast<uint32_t>(max(e - top, 1)) << 23);
   }
   float in, out;
 };

@@ -113,10 +113,21 @@ struct Fragment<WeightFormat::kFp8Tile32> : HalfOperand, NaturalOrder {
   static __device__ void DecodeWords(const uint32_t* words,
                                      uint32_t (&out)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(
-          static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2))), __NV_E4M3);
-      out[i] = pair.x | static_cast<uint32_t>(pair.y) << 16;
+    for (int i = 0; i < 2; ++i) {
+#if __CUDA_ARCH__ >= 890
+      // By halves of a register, which the conversion takes as they are.
+      asm("{.reg .b16 low, high; mov.b32 {low, high}, %2;"
+          "cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high;}"
+          : "=r"(out[2 * i]), "=r"(out[2 * i + 1])
+          : "r"(words[i]));
+#else
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(
+            static_cast<uint16_t>(words[i] >> (16 * j)), __NV_E4M3);
+        out[2 * i + j] = pair.x | static_cast<uint32_t>(pair.y) << 16;
+      }
+#endif
     }
   }
 };
