@@ -206,6 +206,8 @@ TEST_P(HcSplitTest, FusedPassMatchesTheDefinition) {
         Shape{5, 96, 18}, Shape{4, 512, 1061}, Shape{4, 2560, 530},
         Shape{4, 1024, 700, WeightFormat::kF16},
         Shape{4, 2048, 513, WeightFormat::kBF16}, Shape{4, 5120, 521}}) {
+    // Many tokens are another kernel's on CUDA only.
+    if (shape.dim * shape.tokens > (1 << 21) && !is_cuda()) continue;
     Site site(shape, random);
     for (const Mode& mode : kModes) {
       const std::vector<float> actual = Fused(site, mode, shape.tokens, 2);

@@ -76,7 +76,6 @@ struct alignas(16) Shared {
   float weight[kMaxWarps * kWarpChannels];  // the norm's, of its channels
   float pre[kStages][kTokens][kStreams];
 };
-constexpr unsigned kSlotBytes = kCluster * (kSums + kTokens) * sizeof(float);
 
 // A group's place among `kCount`, and the parity of its turn there.
 template <unsigned kCount>
@@ -394,7 +393,8 @@ __device__ void Add(const HcSplitArgs& a, const CUtensorMap& streams,
       WaitBarrier(&shared.taken[before.at], before.parity);
     }
     if (first_lane) {
-      ArriveExpecting(&shared.arrived[group % kSlots], kSlotBytes);
+      constexpr unsigned kBytes = kCluster * (kSums + kTokens) * sizeof(float);
+      ArriveExpecting(&shared.arrived[group % kSlots], kBytes);
     }
     SendSums(place, group, shared);
     ArriveWarp(&shared.added[part.at]);
