@@ -20,8 +20,7 @@ using testing::prefill::Logits;
 using testing::prefill::Tokens;
 using Ids = std::span<const int32_t>;
 
-// A GPU computes passes of up to so many tokens alike.
-constexpr uint32_t kChunk = 8;
+constexpr uint32_t kChunk = testing::kAlikeTokens;
 
 class DeviceSessionTest : public ::testing::TestWithParam<const char*> {
  protected:

@@ -26,7 +26,6 @@ using testing::prefill::Logits;
 using testing::prefill::Tokens;
 using Ids = std::span<const int32_t>;
 
-// A GPU computes passes of up to 8 tokens alike.
 SessionOptions Options(uint32_t chunk) {
   SessionOptions options;
   options.context = 512;
@@ -111,7 +110,8 @@ class EngramStepTest : public ::testing::TestWithParam<const char*> {
     model_ = testing::OpenOrDie(GoldenDir("A"), GetParam());
   }
   std::vector<float> Fresh(Ids tokens) const {
-    auto session = Session::Create(model_, Options(8)).value();
+    auto session =
+        Session::Create(model_, Options(testing::kAlikeTokens)).value();
     EXPECT_TRUE(session->Append(tokens, {}).ok());
     return Logits(*session);
   }

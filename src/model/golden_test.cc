@@ -8,6 +8,7 @@
 #include "model/model_impl.h"
 #include "model/testing.h"
 #include "ops/cpu_instructions.h"
+#include "ops/matmul.h"
 
 namespace ecphory {
 namespace {
@@ -141,8 +142,9 @@ TEST_P(GoldenTest, LongTextMatchesUpToFlippedCodes) {
 }
 
 // Arithmetic per token does not depend on what else is in the chunk, so these
-// are equal bit for bit, not only within tolerance. On a GPU and on AMX, chunks
-// of up to 8 tokens are computed in one way and larger ones in another.
+// are equal bit for bit, not only within tolerance. On a GPU chunks of up to
+// kAlikeTokens and on AMX of up to kMaxFewTokens are computed in one way, and
+// larger ones in others.
 TEST_P(GoldenTest, AnyChunkingGivesTheSameBits) {
   // The definitions are slow on purpose: they get the short texts only.
   const bool definitions = std::get<1>(GetParam()) == std::string("ref");
@@ -151,12 +153,17 @@ TEST_P(GoldenTest, AnyChunkingGivesTheSameBits) {
   for (const char* name : names) {
     const Text text = Load(name);
     RunOptions wide;
-    const bool few = IsCuda() || (!definitions && CpuOrdersByTokens());
-    if (few) wide.session.chunk = 8;
+    uint32_t most = 64;
+    if (IsCuda()) {
+      most = testing::kAlikeTokens;
+    } else if (!definitions && CpuOrdersByTokens()) {
+      most = static_cast<uint32_t>(kMaxFewTokens);
+    }
+    if (most < 64) wide.session.chunk = most;
     const std::vector<float> whole = Run(text, wide);
     for (uint32_t size : {1u, 2u, 3u, 5u, 7u, 64u}) {
       if (definitions && size % 2 == 1) continue;
-      if (few && size > 8) continue;
+      if (size > most) continue;
       RunOptions by_chunk;
       by_chunk.session.chunk = size;
       EXPECT_EQ(Run(text, by_chunk), whole) << name << " chunk " << size;

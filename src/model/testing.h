@@ -19,6 +19,9 @@
 
 namespace ecphory::testing {
 
+// A GPU computes passes of up to so many tokens alike (MatmulArgs).
+inline constexpr uint32_t kAlikeTokens = 4;
+
 // Tensors of one .safetensors file, read whole.
 class GoldenFile {
  public:
