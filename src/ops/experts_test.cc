@@ -174,7 +174,7 @@ TEST_P(ExpertsTest, TensOfTokens) {
 }
 
 // The same with more slots of an expert than are taken at a time, and experts
-// with scales far apart, or so large or small that sums are no ordinary numbers.
+// with scales far apart, or so large or small that sums are extreme.
 TEST_P(ExpertsTest, TensOfTokensAndEveryScale) {
   constexpr size_t kDim = 544, kInner = 320, kTokens = 60;
   Random random(40);

@@ -44,10 +44,10 @@ inline bool TakesInt8(WeightFormat format) {
   }
 }
 
-// Batch invariance: y[t] is the same bits whatever `tokens` is and whatever the
-// thread count, so that chunking a prompt never changes a result. (kBF16 on AMX,
-// and kInt8 everywhere: among calls of up to kMaxFewTokens, and among calls of
-// more. CUDA: among calls of up to 4, or 8 of some formats, up to 64, and more.)
+// Batch invariance: y[t] is the same bits whatever `tokens` is and whatever
+// the thread count, so that chunking a prompt never changes a result. (kBF16
+// on AMX, and kInt8 everywhere: among calls of up to kMaxFewTokens, and of
+// more. CUDA: of up to 4 tokens, or 8 in some formats, of up to 64, of more.)
 inline constexpr size_t kMaxFewTokens = 8;
 struct MatmulArgs {
   Matrix weight;             // [out, in]
