@@ -23,10 +23,9 @@ struct BoxMap {
   unsigned box[kDims];        // values; the first as many as 128 or 64 bytes
 };
 
-// What fails is noted.
-template <int kDims>
-CUtensorMap MapBoxes(const BoxMap<kDims>& array) {
-  CUtensorMap map{};
+// The driver's function, which is not linked: null where there is none, which
+// is noted.
+inline decltype(&cuTensorMapEncodeTiled) TensorMapEncoder() {
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found{};
 #if CUDART_VERSION >= 12050
@@ -38,7 +37,15 @@ CUtensorMap MapBoxes(const BoxMap<kDims>& array) {
                                cudaEnableDefault, &found),
        "tensor map");
 #endif
-  if (entry == nullptr) return map;
+  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
+}
+
+// What fails is noted.
+template <int kDims>
+CUtensorMap MapBoxes(const BoxMap<kDims>& array) {
+  CUtensorMap map{};
+  const auto encode = TensorMapEncoder();
+  if (encode == nullptr) return map;
   cuuint64_t sizes[kDims], strides[kDims];
   cuuint32_t box[kDims], steps[kDims];
   for (int i = 0; i < kDims; ++i) {
@@ -46,15 +53,14 @@ CUtensorMap MapBoxes(const BoxMap<kDims>& array) {
     if (i > 0) strides[i - 1] = array.strides[i - 1];
   }
   const bool wide = array.box[0] * array.value_bytes == 128;
-  const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
-      entry)(&map,
-             array.value_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                                    : CU_TENSOR_MAP_DATA_TYPE_UINT16,
-             kDims, const_cast<void*>(array.data), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE,
-             wide ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(
+      &map,
+      array.value_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                             : CU_TENSOR_MAP_DATA_TYPE_UINT16,
+      kDims, const_cast<void*>(array.data), sizes, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      wide ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) Note(cudaErrorInvalidValue, "tensor map");
   return map;
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/cuda/box_map.cuh"
 #include "ops/cuda/mbarrier.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/residual_streams.h"
@@ -23,32 +24,21 @@ inline constexpr unsigned kBoxBytes = 128;
 inline CUtensorMap MapStreams(const Streams& h, size_t tokens, size_t streams,
                               size_t dim, unsigned box_tokens) {
   CUtensorMap map{};
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-  Note(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                        cudaEnableDefault, &found),
-       "tensor map");
-#else
-  Note(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &entry,
-                               cudaEnableDefault, &found),
-       "tensor map");
-#endif
-  if (entry == nullptr) return map;
+  const auto encode = TensorMapEncoder();
+  if (encode == nullptr) return map;
   const size_t value = StreamBytes(h.format);
   const cuuint64_t sizes[] = {dim, tokens, streams};
   const cuuint64_t strides[] = {streams * dim * value, dim * value};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(kBoxBytes / value),
                             box_tokens, static_cast<cuuint32_t>(streams)};
   const cuuint32_t steps[] = {1, 1, 1};
-  const CUresult result =
-      reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
-          &map,
-          h.is_bf16() ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                      : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-          3, h.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(
+      &map,
+      h.is_bf16() ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+      3, h.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) Note(cudaErrorInvalidValue, "tensor map");
   return map;
 }
