@@ -23,12 +23,13 @@ enum class Part : uint8_t {
   kEngram,  // projection and gate
   kMhc,
   kNorm,
-  kProjections,  // of attention: queries, window KV, output, and what is
-                 // multiplied in one call with them (compressor, indexer)
+  kProjections,  // of attention: queries, the index's among them, window KV,
+                 // output
   kRows,         // rope, rounding, rows moved into caches
   kAttention,
-  kCompressor,
-  kIndexer,  // its scores and selection
+  kCompressor,  // its products, in one call with the index weights' where a
+                // layer has both, and pooling
+  kIndexer,     // its scores and selection
   kRouter,
   kExperts,
   kHead,

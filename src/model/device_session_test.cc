@@ -145,7 +145,7 @@ TEST_P(DeviceSessionTest, RecordedStepsChangeNoBit) {
     // All but the first, and those before which operators took more memory.
     EXPECT_LE(session->stats().replayed_steps, records ? 19u : 0u);
     EXPECT_GE(session->stats().replayed_steps, records ? 10u : 0u);
-    for (const uint64_t back : {1, 2, 5}) {
+    for (const uint64_t back : {1u, 2u, kChunk}) {
       ASSERT_TRUE(session->Truncate(session->position() - back).ok());
       for (size_t t = 0; t < back + 2; ++t) step(*session, tokens);
       expect("after a step back");
