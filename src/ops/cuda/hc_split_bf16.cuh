@@ -15,23 +15,29 @@
 namespace ecphory::cuda::four {
 
 // A lane's four channels of a slab, 2 * column, + 1 and those 8 further on, as
-// tensor cores take them; `p` points at the first.
-__device__ inline float4 LoadLane(const float* p) {
+// tensor cores take them; `p` points at the first, `q` at the third.
+__device__ inline float4 LoadLane(const float* p, const float* q) {
   const float2 a = *reinterpret_cast<const float2*>(p);
-  const float2 b = *reinterpret_cast<const float2*>(p + 8);
+  const float2 b = *reinterpret_cast<const float2*>(q);
   return {a.x, a.y, b.x, b.y};
 }
-__device__ inline float4 LoadLane(const uint16_t* p) {
+__device__ inline float4 LoadLane(const uint16_t* p, const uint16_t* q) {
   return Widened({*reinterpret_cast<const uint32_t*>(p),
-                  *reinterpret_cast<const uint32_t*>(p + 8)});
+                  *reinterpret_cast<const uint32_t*>(q)});
 }
-__device__ inline float4 LoadLane(const __nv_bfloat16* p) {
-  return LoadLane(reinterpret_cast<const uint16_t*>(p));
+__device__ inline float4 LoadLane(const __nv_bfloat16* p,
+                                  const __nv_bfloat16* q) {
+  return LoadLane(reinterpret_cast<const uint16_t*>(p),
+                  reinterpret_cast<const uint16_t*>(q));
 }
-__device__ inline float4 LoadLane(const __half* p) {
+__device__ inline float4 LoadLane(const __half* p, const __half* q) {
   const float2 a = __half22float2(*reinterpret_cast<const __half2*>(p));
-  const float2 b = __half22float2(*reinterpret_cast<const __half2*>(p + 8));
+  const float2 b = __half22float2(*reinterpret_cast<const __half2*>(q));
   return {a.x, a.y, b.x, b.y};
+}
+template <typename T>
+__device__ inline float4 LoadLane(const T* p) {
+  return LoadLane(p, p + 8);
 }
 __device__ inline void StoreLane(float* p, float4 v) {
   *reinterpret_cast<float2*>(p) = {v.x, v.y};
@@ -50,20 +56,22 @@ struct SlabFn {
   template <typename Fn>
   __device__ void Load(const Matrix& fn, size_t dim, const Lane& lane,
                        size_t slab) {
-    Load(reinterpret_cast<const Fn*>(fn.data) +
-             (fn.first_row + lane.row) * fn.cols + slab * kSlab +
-             2 * lane.column,
-         8 * fn.cols, dim);
+    const Fn* const first = reinterpret_cast<const Fn*>(fn.data) +
+                            (fn.first_row + lane.row) * fn.cols + slab * kSlab +
+                            2 * lane.column;
+    Load(first, first + 8, 8 * fn.cols, dim);
   }
-  // From the lane's first channel of output `row` in stream 0, with so much
-  // between outputs 8n + row and between streams.
+  // From the lane's first and third channels of output `row` in stream 0, with
+  // so much between outputs 8n + row and between streams.
   template <typename Fn>
-  __device__ void Load(const Fn* weights, size_t outputs, size_t streams) {
+  __device__ void Load(const Fn* first, const Fn* third, size_t outputs,
+                       size_t streams) {
 #pragma unroll
     for (int s = 0; s < kStreams; ++s) {
 #pragma unroll
       for (int n = 0; n < 3; ++n) {
-        const float4 w = LoadLane(weights + n * outputs + s * streams);
+        const size_t at = n * outputs + s * streams;
+        const float4 w = LoadLane(first + at, third + at);
         Split(w.x, w.y, &high[s][n][0], &low[s][n][0]);
         Split(w.z, w.w, &high[s][n][1], &low[s][n][1]);
       }

@@ -13,59 +13,72 @@
 
 namespace ecphory::cuda {
 
-// A box is 128 bytes wide. In shared memory its rows follow each other, and of
-// row r the 16-byte piece p lies at p ^ r % 8, so that pieces of a column have
-// banks of their own; the box begins at a multiple of 1024 bytes.
+// Rows of an array are cut into columns of 128 bytes; a box has one or more of
+// them. In shared memory its rows of 128 bytes follow each other, column by
+// column, and of row r the 16-byte piece p lies at p ^ r % 8, so that pieces of
+// a column have banks of their own; the box begins at a multiple of 1024 bytes.
 inline constexpr unsigned kBoxBytes = 128;
 
-// Streams [tokens, streams, dim], aligned to 16 bytes, in boxes of all streams
-// of `box_tokens`: rows [stream, token]. Tokens past the end read as 0, and are
+// Rows [outer, inner], of `bytes` each, a multiple of kBoxBytes, `data` and the
+// distances between rows multiples of 16. A box has all outer ones and
+// box_inner inner ones. What lies past the last inner one reads as 0, and is
 // not written. What fails is noted.
+struct RowBoxes {
+  const void* data;
+  size_t bytes;
+  size_t inner, inner_bytes;  // how many, and from one to the next
+  size_t outer, outer_bytes;
+  unsigned box_inner, box_columns;
+};
+inline CUtensorMap MapRows(const RowBoxes& a) {
+  constexpr size_t kValue = sizeof(uint16_t);
+  return MapBoxes<4>(
+      {.data = a.data,
+       .value_bytes = kValue,
+       .sizes = {kBoxBytes / kValue, a.inner, a.outer, a.bytes / kBoxBytes},
+       .strides = {a.inner_bytes, a.outer_bytes, kBoxBytes},
+       .box = {kBoxBytes / kValue, a.box_inner, static_cast<unsigned>(a.outer),
+               a.box_columns}});
+}
+
+// Streams [tokens, streams, dim]: rows [stream, token].
 inline CUtensorMap MapStreams(const Streams& h, size_t tokens, size_t streams,
-                              size_t dim, unsigned box_tokens) {
-  CUtensorMap map{};
-  const auto encode = TensorMapEncoder();
-  if (encode == nullptr) return map;
-  const size_t value = StreamBytes(h.format);
-  const cuuint64_t sizes[] = {dim, tokens, streams};
-  const cuuint64_t strides[] = {streams * dim * value, dim * value};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(kBoxBytes / value),
-                            box_tokens, static_cast<cuuint32_t>(streams)};
-  const cuuint32_t steps[] = {1, 1, 1};
-  const CUresult result = encode(
-      &map,
-      h.is_bf16() ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-      3, h.data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) Note(cudaErrorInvalidValue, "tensor map");
-  return map;
+                              size_t dim, unsigned box_tokens,
+                              unsigned box_columns) {
+  const size_t bytes = dim * StreamBytes(h.format);
+  return MapRows({.data = h.data,
+                  .bytes = bytes,
+                  .inner = tokens,
+                  .inner_bytes = streams * bytes,
+                  .outer = streams,
+                  .outer_bytes = bytes,
+                  .box_inner = box_tokens,
+                  .box_columns = box_columns});
 }
 
 #if __CUDA_ARCH__ >= 900
 
-// The box of some tokens at a channel to shared memory.
+// The box at a column and an inner row to shared memory.
 __device__ inline void CopyBox(void* shared, const CUtensorMap& map,
-                               unsigned channel, unsigned token,
+                               unsigned column, unsigned inner,
                                uint64_t* barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::"
-      "complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::"
+      "complete_tx::bytes [%0], [%1, {%2, %3, %2, %4}], [%5];" ::"r"(
           SharedAddress(shared)),
-      "l"(&map), "r"(channel), "r"(token), "r"(0), "r"(SharedAddress(barrier))
+      "l"(&map), "r"(0), "r"(inner), "r"(column), "r"(SharedAddress(barrier))
       : "memory");
 }
 
 // The other way. Such copies are read from shared memory and written in groups,
 // which the thread that asked for them waits for; what other threads have
 // stored there goes before them by FenceForCopies() and a barrier.
-__device__ inline void WriteBox(const CUtensorMap& map, unsigned channel,
-                                unsigned token, const void* shared) {
+__device__ inline void WriteBox(const CUtensorMap& map, unsigned column,
+                                unsigned inner, const void* shared) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
-      "[%0, {%1, %2, %3}], [%4];" ::"l"(&map),
-      "r"(channel), "r"(token), "r"(0), "r"(SharedAddress(shared))
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group "
+      "[%0, {%1, %2, %1, %3}], [%4];" ::"l"(&map),
+      "r"(0), "r"(inner), "r"(column), "r"(SharedAddress(shared))
       : "memory");
 }
 __device__ inline void CommitWrites() {
