@@ -294,10 +294,10 @@ bool ThreadPool::Impl::Claim(size_t owner, size_t pieces, uint64_t generation,
 
 void ThreadPool::Impl::RunPart(size_t part, size_t parts, size_t thread) {
   const size_t base = job_n / parts;
-  const size_t extra = job_n % parts;  // the first `extra` parts hold one more
-  const size_t begin = part * base + std::min(part, extra);
-  const size_t end = begin + base + (part < extra ? 1 : 0);
-  RunBody(job_body, begin, end, thread);
+  const size_t extra = job_n % parts;
+  // So many parts hold one more, spread evenly: a thread's are neighbours.
+  const auto begin = [&](size_t i) { return i * base + i * extra / parts; };
+  RunBody(job_body, begin(part), begin(part + 1), thread);
 }
 
 ThreadPool::ThreadPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

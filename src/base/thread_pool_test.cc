@@ -54,6 +54,14 @@ TEST(ThreadPool, RangesCoverEverythingOnce) {
   }
 }
 
+TEST(ThreadPool, PiecesOfAllThreadsHoldTheSame) {
+  ThreadPool pool(3);
+  const std::vector<Range> pieces = RangesOf(pool, 60, 1, /*pieces=*/true);
+  ASSERT_EQ(pieces.size(), 24u);
+  EXPECT_EQ(pieces[8].begin, 20u);
+  EXPECT_EQ(pieces[16].begin, 40u);
+}
+
 TEST(ThreadPool, EveryCallSeesTheWritesOfTheOneBefore) {
   ThreadPool pool(4);
   std::vector<int> values(64, 0);
