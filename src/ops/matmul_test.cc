@@ -551,6 +551,42 @@ TEST_P(MatmulTest, SeveralAtOnce) {
   }
 }
 
+// What a thread keeps of an input serves products of that input and format
+// only; and of FP8, whose rows share scales, those of the same tile.
+TEST_P(MatmulTest, SeveralOfOneInput) {
+  if (is_cuda()) return;
+  constexpr size_t kCols = 512, kRows = 137;
+  Random random(15);
+  const GuardedArray<float> x[] = {random.Array(kCols), random.Array(kCols)};
+  std::vector<PackedMatrix> weights;
+  std::vector<GuardedArray<float>> ys;
+  for (size_t i = 0; i < 4 * std::size(kWeightFormats); ++i) {
+    const WeightFormat format =
+        kWeightFormats[i / 2 % std::size(kWeightFormats)];
+    weights.push_back(RandomMatrix(format, kRows, kCols, random));
+    ys.emplace_back(kRows);
+  }
+  std::vector<MatmulArgs> calls;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    calls.push_back({.weight = weights[i].view,
+                     .x = x[i / 5 % 2].data(),
+                     .y = ys[i].data(),
+                     .tokens = 1});
+  }
+  for (const size_t threads : {1, 3}) {
+    for (GuardedArray<float>& y : ys) y.Poison();
+    ops().matmuls(std::span<const MatmulArgs>(calls), Pool(threads));
+    for (size_t i = 0; i < calls.size(); ++i) {
+      GuardedArray<float> alone(kRows);
+      MatmulArgs args = calls[i];
+      args.y = alone.data();
+      ops().matmul(args, Pool(1));
+      EXPECT_TRUE(SameBits(alone, ys[i]))
+          << WeightFormatName(args.weight.format) << ", product " << i;
+    }
+  }
+}
+
 TEST_P(MatmulTest, LiteralCase) {
   const GuardedArray<float> weights = {1, 2, 3, 4, 5, 6};
   const Matrix w{.format = WeightFormat::kF32,

@@ -1,6 +1,6 @@
 // Products of 2-bit weights with inputs as they are, through integers
 // (digits-inl.h): inputs are split into digits once, by the caller of all
-// threads.
+// threads, or one token by each thread for itself (matmul_few.cc).
 #pragma once
 
 #include <cstddef>

@@ -139,7 +139,8 @@ void MatmulRowRange(const Matrix& weight, const TokenRows& tokens, size_t begin,
   };
   if (one) {
     if constexpr (kTileScales<Decoder>) {
-      MatvecTiles(weight, x[0], tokens.y[0], begin, end, multiply);
+      MatvecTiles(weight, x[0], tokens.input_id, tokens.y[0], begin, end,
+                  multiply);
     } else {
       MatvecRows<Decoder>(weight, x[0], tokens.y[0], begin, end, tokens.apart,
                           multiply);

@@ -17,7 +17,7 @@ bool TakesFewTokens(const MatmulArgs& args);
 // y of all products, not rounded. All take few tokens.
 void MultiplyFewTokens(const Calls<MatmulArgs>& calls, ThreadPool& pool);
 
-// What the caller keeps of their inputs (scratch_plan.h).
+// What the caller and threads keep of their inputs (scratch_plan.h).
 uint64_t FewTokensScratchBytes(const ScratchShape& shape);
 
 }  // namespace ecphory

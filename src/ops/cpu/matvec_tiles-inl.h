@@ -158,22 +158,37 @@ HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row, size_t run_end,
   return check.exact();
 }
 
-// MatvecRows() of kFp8Tile32.
+// What a thread keeps of an input from one range of rows to the next.
+struct ScaledInput {
+  uint64_t input_id = 0;  // TokenRows::input_id; 0: nothing is kept
+  ExponentRange exponents;
+  const uint8_t* scales = nullptr;  // of the tile that x was multiplied with
+  bool usable = false;              // CanScale()
+};
+
+// MatvecRows() of kFp8Tile32; `input_id` as in TokenRows.
 template <class Inexact>
 HWY_INLINE void MatvecTiles(const Matrix& weight, const float* HWY_RESTRICT x,
-                            float* HWY_RESTRICT y, size_t begin, size_t end,
-                            const Inexact& inexact) {
+                            uint64_t input_id, float* HWY_RESTRICT y,
+                            size_t begin, size_t end, const Inexact& inexact) {
   struct Scaled;
   const size_t cols = weight.cols;
   float* const scaled = ThreadScratch<Scaled>(cols);
-  const ExponentRange exponents = ExponentsOf(x, cols);
+  thread_local ScaledInput kept;
+  if (input_id == 0 || input_id != kept.input_id) {
+    kept = {.input_id = input_id, .exponents = ExponentsOf(x, cols)};
+  }
   for (size_t row = begin; row < end;) {
     const size_t stored = weight.first_row + row;
     const size_t tile_end = std::min(end, row + kTile - stored % kTile);
     const uint8_t* const scales =
         weight.scales + stored / kTile * (cols / kTile);
-    const bool usable = CanScale(exponents, scales, cols / kTile);
-    if (usable) ScaleInput(x, scales, cols, scaled);
+    if (scales != kept.scales) {
+      kept.scales = scales;
+      kept.usable = CanScale(kept.exponents, scales, cols / kTile);
+      if (kept.usable) ScaleInput(x, scales, cols, scaled);
+    }
+    const bool usable = kept.usable;
     const auto dot = [&](auto rows, size_t first, size_t run_end,
                          size_t step) HWY_ATTR {
       float sums[kRowsAtOnce];
