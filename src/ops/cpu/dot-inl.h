@@ -64,6 +64,30 @@ HWY_INLINE void AddProducts(const Vector& vector, size_t i,
   }
 }
 
+// acc[v][r] += rows[r][i] * x[v][i], i in [begin, end), lane by lane. `begin`
+// is a multiple of kLanes.
+template <size_t kVectors>
+HWY_INLINE void AddRange(const float* const* HWY_RESTRICT rows,
+                         const float* const* HWY_RESTRICT x, size_t begin,
+                         size_t end, VF (&acc)[kVectors][kRowBlock]) {
+  size_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+    AddProducts(WholeVector(), i, rows, x, acc);
+  }
+  if (i < end) AddProducts(PartialVector{end - i}, i, rows, x, acc);
+}
+
+// sums[v * 4 + r] = the lanes of acc[v][r], added up.
+template <size_t kVectors>
+HWY_INLINE void AddLanes(const VF (&acc)[kVectors][kRowBlock],
+                         float* HWY_RESTRICT sums) {
+#pragma GCC unroll 8
+  for (size_t v = 0; v < kVectors; ++v) {
+    StoreSums4(acc[v][0], acc[v][1], acc[v][2], acc[v][3],
+               sums + v * kRowBlock);
+  }
+}
+
 // sums[v * 4 + r] = dot(rows[r], x[v]) over n values.
 template <size_t kVectors>
 HWY_INLINE void DotBlock(const float* const* HWY_RESTRICT rows,
@@ -74,16 +98,8 @@ HWY_INLINE void DotBlock(const float* const* HWY_RESTRICT rows,
   for (size_t v = 0; v < kVectors; ++v) {
     acc[v][0] = acc[v][1] = acc[v][2] = acc[v][3] = hn::Zero(kF);
   }
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    AddProducts(WholeVector(), i, rows, x, acc);
-  }
-  if (i < n) AddProducts(PartialVector{n - i}, i, rows, x, acc);
-#pragma GCC unroll 8
-  for (size_t v = 0; v < kVectors; ++v) {
-    StoreSums4(acc[v][0], acc[v][1], acc[v][2], acc[v][3],
-               sums + v * kRowBlock);
-  }
+  AddRange(rows, x, 0, n, acc);
+  AddLanes(acc, sums);
 }
 
 // y[v][row + r] = sums[v * 4 + r], r < min(count, 4).

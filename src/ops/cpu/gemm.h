@@ -19,6 +19,8 @@ struct Panel {
   size_t rows = 0;       // that exist in W
 };
 
+inline constexpr size_t kMaxPanelRows = 32;  // more win nothing
+
 // Unpacked rows that share one visit of the tokens' inputs. For few tokens one
 // block of rows, so that reading the next one's codes overlaps with this one's
 // products. Else as many as stay in L1 if these are a few, or as many as stay
@@ -28,13 +30,12 @@ inline size_t PanelRows(size_t cols, size_t tokens) {
   constexpr size_t kFewTokens = 16;
   constexpr size_t kL1Floats = 5 << 10;  // 20 of 32 KB
   constexpr size_t kL2Floats = 128 << 10;
-  constexpr size_t kMaxRows = 32;  // more win nothing
   if (tokens <= kFewTokens) return kMatmulRowBlock;
   const size_t in_l1 = kL1Floats / PanelStride(cols);
   const size_t rows =
       in_l1 >= 2 * kMatmulRowBlock ? in_l1 : kL2Floats / PanelStride(cols);
   return std::clamp(rows / kMatmulRowBlock * kMatmulRowBlock, kMatmulRowBlock,
-                    kMaxRows);
+                    kMaxPanelRows);
 }
 
 // Tokens of the widest kernel.
