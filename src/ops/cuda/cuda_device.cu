@@ -11,6 +11,7 @@
 #include "ops/cuda/memory.cuh"
 #include "ops/cuda/scratch_plan.h"
 #include "ops/cuda/stream.cuh"
+#include "ops/milestone.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -78,7 +79,7 @@ __global__ void AwaitKernel(HostFlag* flag) {
 // A few small pieces of pinned memory, each by a block: the first kernel of a
 // step, where each copy would be a node of its own that takes 3 us.
 struct SmallSends {
-  static constexpr size_t kMost = 4, kMostBytes = 512;
+  static constexpr size_t kMost = 4, kMostBytes = 1024;
   uint8_t* to[kMost];
   const uint8_t* from[kMost];
   unsigned bytes[kMost];
@@ -92,13 +93,13 @@ __global__ void SendKernel(SmallSends sends) {
   }
 }
 
-class CudaQueue : public Queue, public AsideQueue {
+class CudaQueue : public Queue, public AsideQueue, public MilestoneQueue {
  public:
   explicit CudaQueue(std::unique_ptr<Stream> stream)
       : stream_(std::move(stream)) {}
   ~CudaQueue() override {
-    for (cudaEvent_t event :
-         {marks_[0], marks_[1], forks_[0], forks_[1], ahead_[0], ahead_[1]}) {
+    for (cudaEvent_t event : {marks_[0], marks_[1], forks_[0], forks_[1],
+                              ahead_[0], ahead_[1], milestone_}) {
       if (event != nullptr) (void)cudaEventDestroy(event);
     }
   }
@@ -123,7 +124,8 @@ class CudaQueue : public Queue, public AsideQueue {
       sends.bytes[count++] = static_cast<unsigned>(t.bytes);
     }
     if (count == 0) return;
-    SendKernel<<<count, 128, 0, handle()>>>(sends);
+    // A byte each, or two: a look at the host's memory takes a microsecond.
+    SendKernel<<<count, 512, 0, handle()>>>(sends);
     cuda::NoteLaunch("copies to the device");
   }
   // By the engine that copies, which the second stream keeps busy while kernels
@@ -176,6 +178,22 @@ class CudaQueue : public Queue, public AsideQueue {
   }
   Status Finish() override {
     Synchronize();
+    return std::exchange(failure_, Status());
+  }
+  void SetMilestone() override {
+    if (milestone_ == nullptr) {
+      cuda::Note(cudaEventCreateWithFlags(&milestone_, cudaEventDisableTiming),
+                 "event");
+    }
+    cuda::Note(cudaEventRecord(milestone_, handle()), "milestone");
+  }
+  Status FinishMilestone() override {
+    cuda::Note(cudaEventSynchronize(milestone_), "work");
+    Stream::Handles& handles = stream_->handles();
+    const cudaError_t error = std::exchange(handles.error, cudaSuccess);
+    if (error != cudaSuccess && failure_.ok()) {
+      failure_ = GraphError(error, handles.where);
+    }
     return std::exchange(failure_, Status());
   }
 
@@ -332,6 +350,7 @@ class CudaQueue : public Queue, public AsideQueue {
   std::optional<Stream::Scope> aside_scope_;
   cudaEvent_t forks_[2] = {};
   cudaEvent_t ahead_[2] = {};  // of MarkAhead(), of the last copy
+  cudaEvent_t milestone_ = nullptr;
   bool marked_ahead_ = false;
   bool no_ahead_ = false;    // there is no second stream to be had
   bool sent_ahead_ = false;  // since JoinAhead()
