@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/overlap.cuh"
 #include "ops/cuda/select.cuh"
 #include "ops/cuda/stream.cuh"
 #include "ops/sample_math.h"
@@ -17,10 +18,11 @@ namespace ecphory::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256, kWarps = kThreads / kWarp;
-constexpr unsigned kBins = kThreads;        // a thread each
-constexpr unsigned kMaxBlocks = 128;        // of a row
-constexpr unsigned kLogitsPerBlock = 1024;  // or more
-constexpr unsigned kRowsPerLaunch = 32;     // what kernel arguments hold
+constexpr unsigned kBins = kThreads;                 // a thread each
+constexpr unsigned kMaxBlocks = 128;                 // of a row
+constexpr unsigned kLogitsPerBlock = 1024;           // or more
+constexpr unsigned kBlocksAtOnce = 2048 / kThreads;  // of a multiprocessor
+constexpr unsigned kRowsPerLaunch = 32;  // what kernel arguments hold
 
 using Mass = unsigned long long;
 
@@ -124,6 +126,8 @@ __device__ bool IsDrawn(const Row& row, const State& state) {
 
 __global__ void __launch_bounds__(kThreads) ClearKernel(State* states) {
   static_assert(sizeof(State) % sizeof(unsigned) == 0);
+  LetNextStart();
+  WaitForEarlier();
   unsigned* const words = reinterpret_cast<unsigned*>(states + blockIdx.x);
   for (size_t i = threadIdx.x; i < sizeof(State) / sizeof(unsigned);
        i += kThreads) {
@@ -149,6 +153,8 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     BestKernel(const __grid_constant__ Rows rows, State* states, size_t vocab) {
+  LetNextStart();
+  WaitForEarlier();
   const Row& row = rows.row[blockIdx.y];
   State& state = states[blockIdx.y];
   const Part part(vocab);
@@ -225,6 +231,8 @@ template <bool kByMass>
 __global__ void __launch_bounds__(kThreads)
     CutKernel(const __grid_constant__ Rows rows, State* states, size_t vocab,
               int shift, unsigned kernel) {
+  LetNextStart();
+  WaitForEarlier();
   const Row& row = rows.row[blockIdx.y];
   State& state = states[blockIdx.y];
   if (!Cuts(row, kByMass) || !IsDrawn(row, state)) return;
@@ -334,6 +342,8 @@ __device__ void DrawFrom(const Row& row, const State& state,
 
 __global__ void __launch_bounds__(kThreads)
     DrawKernel(const __grid_constant__ Rows rows, State* states, size_t vocab) {
+  LetNextStart();
+  WaitForEarlier();
   const Row& row = rows.row[blockIdx.y];
   State& state = states[blockIdx.y];
   if (!IsDrawn(row, state)) return;
@@ -378,9 +388,9 @@ bool Penalize(size_t vocab, size_t n_rows, Rows* rows) {
 template <bool kByMass>
 void FindCuts(const Rows& rows, dim3 grid, State* states, size_t vocab) {
   for (int level = 0; level < 4; ++level) {
-    CutKernel<kByMass><<<grid, kThreads, 0, Current().stream>>>(
-        rows, states, vocab, 24 - 8 * level, 2 + level + (kByMass ? 4 : 0));
-    NoteLaunch("sample");
+    LaunchOverlapped(CutKernel<kByMass>, grid, kThreads, 0, "sample", rows,
+                     states, vocab, 24 - 8 * level,
+                     2u + static_cast<unsigned>(level) + (kByMass ? 4u : 0u));
   }
 }
 
@@ -389,19 +399,22 @@ void SampleRows(const SampleRow* begin, size_t n_rows, size_t vocab,
   struct States;
   State* const states = Scratch<States, State>(kRowsPerLaunch);
   if (states == nullptr) return;
-  const cudaStream_t stream = Current().stream;
-  ClearKernel<<<static_cast<unsigned>(n_rows), kThreads, 0, stream>>>(states);
-  NoteLaunch("sample");
+  LaunchOverlapped(ClearKernel, dim3(static_cast<unsigned>(n_rows)), kThreads,
+                   0, "sample", states);
   Rows rows = {};
   for (size_t i = 0; i < n_rows; ++i) rows.row[i] = {begin[i], sampled + i};
   if (!Penalize(vocab, n_rows, &rows)) return;
   const auto any = [&](const auto& is) {
     return std::any_of(begin, begin + n_rows, is);
   };
-  const dim3 grid(std::min(Blocks(vocab, kLogitsPerBlock), kMaxBlocks),
-                  static_cast<unsigned>(n_rows));
-  BestKernel<<<grid, kThreads, 0, stream>>>(rows, states, vocab);
-  NoteLaunch("sample");
+  // As many blocks as are on the device at a time, and no more.
+  const unsigned rows_in_all = static_cast<unsigned>(n_rows);
+  const unsigned room =
+      std::max(1u, kBlocksAtOnce * Multiprocessors() / rows_in_all);
+  const dim3 grid(std::min({Blocks(vocab, kLogitsPerBlock), kMaxBlocks, room}),
+                  rows_in_all);
+  LaunchOverlapped(BestKernel, grid, kThreads, 0, "sample", rows, states,
+                   vocab);
   const auto drawn = [](const SampleRow& row) { return row.temperature != 0; };
   if (!any(drawn)) return;
   if (any([&](auto& row) { return drawn(row) && row.top_k > 0; })) {
@@ -410,8 +423,8 @@ void SampleRows(const SampleRow* begin, size_t n_rows, size_t vocab,
   if (any([&](auto& row) { return drawn(row) && row.top_p < 1; })) {
     FindCuts<true>(rows, grid, states, vocab);
   }
-  DrawKernel<<<grid, kThreads, 0, stream>>>(rows, states, vocab);
-  NoteLaunch("sample");
+  LaunchOverlapped(DrawKernel, grid, kThreads, 0, "sample", rows, states,
+                   vocab);
 }
 
 }  // namespace
