@@ -61,6 +61,15 @@ class ECPHORY_EXPORT Batch {
   // keys or gates than the batch's. kOutOfRange: a full context, a token that
   // does not exist.
   Status Step(std::span<const BatchToken> tokens);
+  // That, and then Draw; `draws` are of the same sessions in the same order.
+  // `goes_on`: as of Session::Step, for all of them.
+  Result<std::vector<int32_t>> Step(std::span<const BatchToken> tokens,
+                                    std::span<const BatchDraw> draws,
+                                    bool goes_on);
+  // As of Session.
+  void DropAhead();
+  // Whether a step has been begun ahead.
+  bool ahead() const;
   // What Session::Draw gives for each. On a GPU logits of the last step, and of
   // a session's last prompt, are where they were computed, and only tokens are
   // copied; Session::logits() copies them when it is asked for. Errors are

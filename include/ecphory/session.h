@@ -151,6 +151,19 @@ class ECPHORY_EXPORT Session {
   // there, and nothing else is copied. kInvalidArgument for options that are
   // none, or without logits; kCorrupt for logits that are none.
   Result<int32_t> Draw(const SamplerOptions& options, uint64_t random);
+  // Append of one token, then Draw, with their errors; when it is drawing that
+  // fails, the token stays appended. A GPU does both in one go.
+  //
+  // `goes_on`: the token drawn is appended by the next call, which is this one
+  // again, or it is not and DropAhead() is called. A GPU begins with it before
+  // the host has seen it. No bit depends on that, but a step begun ahead has
+  // been written behind the last token (EarliestTruncation), and when the step
+  // in front fails, the session may have no logits.
+  Result<int32_t> Step(int32_t token, const SamplerOptions& options,
+                       uint64_t random, bool goes_on);
+  // Waits for the end of a step that was begun ahead, of which nothing stays.
+  // All other calls that are not the one expected do so by themselves.
+  void DropAhead();
 
   uint64_t position() const;  // tokens appended
   uint64_t context() const;

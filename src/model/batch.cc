@@ -39,6 +39,20 @@ Status CheckSame(const SessionOptions& session, const SessionOptions& batch) {
 
 std::string NameOf(size_t index) { return "sequence " + std::to_string(index); }
 
+Status CheckOfSameSessions(std::span<const BatchToken> tokens,
+                           std::span<const BatchDraw> draws) {
+  if (tokens.size() != draws.size()) {
+    return InvalidArgument("%zu draws after a step of %zu sequences",
+                           draws.size(), tokens.size());
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i].session == draws[i].session) continue;
+    return InvalidArgument("%s: the draw is of another session",
+                           NameOf(i).c_str());
+  }
+  return {};
+}
+
 }  // namespace
 
 struct Batch::Impl {
@@ -57,6 +71,9 @@ struct Batch::Impl {
   Status CheckOwn(Session* session) const;
   Status CheckOne(const BatchToken& token) const;
   void Fill(std::span<const BatchToken> tokens);
+  Status Run(std::span<const BatchToken> tokens, std::span<ForwardDraw> draws,
+             bool goes_on);
+  Result<std::vector<int32_t>> Drawn(std::span<const ForwardDraw> draws) const;
 };
 
 Batch::Batch(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -145,23 +162,61 @@ void Batch::Impl::Fill(std::span<const BatchToken> tokens) {
 }
 
 Status Batch::Step(std::span<const BatchToken> tokens) {
+  ECPHORY_RETURN_IF_ERROR(impl_->Check(tokens));
+  return impl_->Run(tokens, {}, /*goes_on=*/false);
+}
+
+Result<std::vector<int32_t>> Batch::Step(std::span<const BatchToken> tokens,
+                                         std::span<const BatchDraw> draws,
+                                         bool goes_on) {
   Impl& impl = *impl_;
   ECPHORY_RETURN_IF_ERROR(impl.Check(tokens));
+  ECPHORY_RETURN_IF_ERROR(CheckOfSameSessions(tokens, draws));
+  std::vector<ForwardDraw> all;
+  for (size_t i = 0; i < draws.size(); ++i) {
+    Result<ForwardDraw> one = draws[i].session->impl().DrawBehind(
+        tokens[i].token, draws[i].options, draws[i].random);
+    if (!one.ok()) return one.status().WithContext(NameOf(i));
+    all.push_back(std::move(*one));
+  }
+  ECPHORY_RETURN_IF_ERROR(impl.Run(tokens, all, goes_on));
+  return impl.Drawn(all);
+}
+
+void Batch::DropAhead() { impl_->forward->DropAhead(); }
+bool Batch::ahead() const { return impl_->forward->ahead(); }
+
+// Of tokens that have been checked.
+Status Batch::Impl::Run(std::span<const BatchToken> tokens,
+                        std::span<ForwardDraw> draws, bool goes_on) {
   ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding,
-                           BindCaller(impl.model->impl().threads));
-  impl.Fill(tokens);
+                           BindCaller(model->impl().threads));
+  Fill(tokens);
   ForwardChunk chunk;
-  chunk.tokens = impl.ids;
-  chunk.image = impl.image;
-  // A session that is not the batch's may outlive its memory.
-  chunk.logits_to_host =
-      std::any_of(tokens.begin(), tokens.end(), [&](const BatchToken& token) {
-        return token.session->impl().forward != impl.forward;
-      });
-  ECPHORY_RETURN_IF_ERROR(impl.forward->Run(chunk, impl.segments));
-  impl.tokens_run += tokens.size();
+  chunk.tokens = ids;
+  chunk.image = image;
+  for (const BatchToken& token : tokens) {
+    Forward* const own = token.session->impl().forward.get();
+    if (own == forward.get()) continue;
+    own->DropAhead();
+    chunk.logits_to_host = true;  // it may outlive the batch's memory
+  }
+  ECPHORY_RETURN_IF_ERROR(forward->Run(chunk, segments, draws, goes_on));
+  tokens_run += tokens.size();
   for (const BatchToken& token : tokens) ++token.session->impl().tokens_run;
   return {};
+}
+
+Result<std::vector<int32_t>> Batch::Impl::Drawn(
+    std::span<const ForwardDraw> draws) const {
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < draws.size(); ++i) {
+    ECPHORY_RETURN_IF_ERROR(
+        CheckSampled(draws[i].sampled, model->config().vocab_size)
+            .WithContext(NameOf(i)));
+    tokens.push_back(draws[i].sampled.id);
+  }
+  return tokens;
 }
 
 Result<std::vector<int32_t>> Batch::Draw(std::span<const BatchDraw> draws) {
@@ -177,14 +232,7 @@ Result<std::vector<int32_t>> Batch::Draw(std::span<const BatchDraw> draws) {
     all.push_back(std::move(*one));
   }
   ECPHORY_RETURN_IF_ERROR(impl.forward->Draw(all));
-  std::vector<int32_t> ids;
-  for (size_t i = 0; i < all.size(); ++i) {
-    ECPHORY_RETURN_IF_ERROR(
-        CheckSampled(all[i].sampled, impl.model->config().vocab_size)
-            .WithContext(NameOf(i)));
-    ids.push_back(all[i].sampled.id);
-  }
-  return ids;
+  return impl.Drawn(all);
 }
 
 void Batch::Prefetch(std::span<const BatchToken> tokens) {

@@ -6,6 +6,7 @@
 
 #include "ecphory/session.h"
 #include "model/prefill_testing.h"
+#include "model/step_testing.h"
 #include "model/test_models.h"
 #include "model/testing.h"
 
@@ -155,6 +156,32 @@ TEST_P(EngramFaultTest, APrefetchThatFailsIsNoError) {
   ASSERT_TRUE(session->Truncate(69).ok());
   session->Prefetch(Ids(tokens).subspan(69, 1));
   damaged.ExpectNamed(session->Append(Ids(tokens).subspan(69, 1), {}));
+}
+
+// A step that is found broken when another one has been begun behind it.
+TEST_P(EngramFaultTest, ABrokenRowFailsAStepWithAnotherBegunBehindIt) {
+  const auto text = testing::GreedyText(intact_, 40);
+  const size_t at = testing::FirstReader(*intact_, text, 25).at;
+  DamagedModel damaged(*intact_, text, at);
+  auto session = Start(damaged.Open(GetParam()), Options(kChunk));
+  const SamplerOptions greedy = {.temperature = 0};
+  for (size_t i = 0; i < at; ++i) {
+    const auto next = session->Step(text[i], greedy, 0, /*goes_on=*/true);
+    ASSERT_TRUE(next.ok()) << next.status().ToString();
+    ASSERT_EQ(*next, text[i + 1]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    damaged.ExpectNamed(
+        session->Step(text[at], greedy, 0, /*goes_on=*/true).status());
+    ASSERT_EQ(session->position(), at);
+  }
+  std::vector<int32_t> other(text.begin(),
+                             text.begin() + static_cast<ptrdiff_t>(at));
+  for (const int32_t token : Tokens(9, 41)) {
+    ASSERT_TRUE(session->Step(token, greedy, 0, /*goes_on=*/true).ok());
+    other.push_back(token);
+  }
+  EXPECT_EQ(Logits(*session), Fresh(other));
 }
 
 // The definitions are slow, and share the processor's memory.

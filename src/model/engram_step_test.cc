@@ -13,6 +13,7 @@
 #include "io/fault_file.h"
 #include "model/model_impl.h"
 #include "model/prefill_testing.h"
+#include "model/step_testing.h"
 #include "model/test_models.h"
 #include "model/testing.h"
 
@@ -39,7 +40,8 @@ class Stepper {
  public:
   // Reads of `bad_row` in the last table fail.
   explicit Stepper(const Model& model,
-                   std::optional<uint64_t> bad_row = std::nullopt)
+                   std::optional<uint64_t> bad_row = std::nullopt,
+                   bool logits_stay = false)
       : config_(model.config()) {
     const Model::Impl& impl = model.impl();
     auto tables = EngramTables(impl.source);
@@ -62,8 +64,13 @@ class Stepper {
     parts_.store = store_.get();
     const SessionOptions options = Options(1);
     forward_ = std::move(Forward::Create(parts_, options)).value();
+    EXPECT_TRUE(!logits_stay || forward_->LetLogitsStay().ok());
     state_ = SequenceState::Create(config_, options, *parts_.device).value();
   }
+
+  ~Stepper() { forward_->DropAhead(); }
+  Stepper(const Stepper&) = delete;
+  Stepper& operator=(const Stepper&) = delete;
 
   Status Step(int32_t token) {
     const uint8_t image = 0;
@@ -78,18 +85,36 @@ class Stepper {
       ASSERT_TRUE(status.ok()) << status.ToString();
     }
   }
+  // A step that draws the best token, with which the next one is begun.
+  Status StepAhead(int32_t token) {
+    const uint8_t image = 0;
+    ForwardChunk chunk;
+    chunk.tokens = {&token, 1};
+    chunk.image = {&image, 1};
+    const ForwardSegment whole{&*state_, 1};
+    ForwardDraw draw{
+        .state = &*state_, .row = {}, .penalized = {}, .sampled = {}};
+    const Status status =
+        forward_->Run(chunk, {&whole, 1}, {&draw, 1}, /*goes_on=*/true);
+    if (status.ok()) drawn_ = draw.sampled.id;
+    return status;
+  }
   // A step whose rows come so much later.
-  Status StepWithout(milliseconds wait, int32_t token) {
+  Status StepWithout(milliseconds wait, int32_t token, bool ahead = false) {
     gate_->Close();
     std::thread opener([this, wait] {
       std::this_thread::sleep_for(wait);
       gate_->Open();
     });
-    const Status status = Step(token);
+    const Status status = ahead ? StepAhead(token) : Step(token);
     opener.join();
     return status;
   }
-  const std::vector<float>& logits() const { return state_->logits; }
+  int32_t drawn() const { return drawn_; }
+  const std::vector<float>& logits() {
+    EXPECT_TRUE(forward_->FetchLogits(&*state_).ok());
+    return state_->logits;
+  }
   uint64_t position() const { return state_->position; }
   SessionStats stats() const { return forward_->stats(); }
 
@@ -100,6 +125,7 @@ class Stepper {
   ForwardModel parts_;
   std::unique_ptr<Forward> forward_;
   std::optional<SequenceState> state_;
+  int32_t drawn_ = 0;
 };
 
 class EngramStepTest : public ::testing::TestWithParam<const char*> {
@@ -159,6 +185,46 @@ TEST_P(EngramStepTest, AStepWhoseRowsCannotBeReadIsNotTaken) {
     text.push_back(token);
     EXPECT_EQ(stepper.logits(), Fresh(text));
   }
+}
+
+// The same of steps that were begun before their tokens were known.
+TEST_P(EngramStepTest, StepsBegunAheadWaitForRowsThatComeLate) {
+  const auto text = testing::GreedyText(model_, 24);
+  Stepper stepper(*model_, std::nullopt, /*logits_stay=*/true);
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    const bool late = i == 12 || i == 16;
+    const milliseconds wait(i == 12 ? 60 : 1300);
+    const Status status = late ? stepper.StepWithout(wait, text[i], true)
+                               : stepper.StepAhead(text[i]);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_EQ(stepper.drawn(), text[i + 1]) << i;
+  }
+  EXPECT_EQ(stepper.logits(), Fresh(Ids(text).first(text.size() - 1)));
+  EXPECT_GE(stepper.stats().replayed_steps, records() ? 12u : 0u);
+}
+
+TEST_P(EngramStepTest, AStepBegunAheadWhoseRowsCannotBeReadIsNotTaken) {
+  const auto text = testing::GreedyText(model_, 40);
+  const auto [at, bad] = testing::FirstReader(*model_, text, 25);
+  Stepper stepper(*model_, bad, /*logits_stay=*/true);
+  for (size_t i = 0; i < at; ++i) {
+    ASSERT_TRUE(stepper.StepAhead(text[i]).ok());
+  }
+  for (const int wait : {40, 0}) {
+    const Status status =
+        stepper.StepWithout(milliseconds(wait), text[at], true);
+    EXPECT_EQ(status.code(), StatusCode::kIoError) << status.ToString();
+    testing::ExpectHas(status.message(), "row " + std::to_string(bad));
+    EXPECT_EQ(stepper.position(), at);
+    EXPECT_EQ(stepper.logits(), Fresh(Ids(text).first(at)));
+  }
+  std::vector<int32_t> other(text.begin(),
+                             text.begin() + static_cast<ptrdiff_t>(at));
+  for (const int32_t token : Tokens(9, 45)) {
+    ASSERT_TRUE(stepper.StepAhead(token).ok());
+    other.push_back(token);
+  }
+  EXPECT_EQ(stepper.logits(), Fresh(other));
 }
 
 // The definitions are slow, and share the processor's memory.

@@ -27,13 +27,22 @@ Status Forward::RunLayers() {
 }
 
 Status Forward::Run(const ForwardChunk& chunk,
-                    std::span<const ForwardSegment> segments) {
+                    std::span<const ForwardSegment> segments,
+                    std::span<ForwardDraw> draws, bool goes_on) {
+  const bool begun =
+      !draws.empty() && IsAhead(chunk.tokens, chunk.image, segments);
+  if (!begun) DropAhead();
   chunk_ = &chunk;
-  ECPHORY_RETURN_IF_ERROR(ChooseLogits());
+  goes_on_ = goes_on;
+  BeginDraws(draws);
+  if (!begun) ECPHORY_RETURN_IF_ERROR(ChooseLogits());
   BeginSegments(segments);
-  const Status status = RunOnDevice();
+  const Status status = RunOnDevice(begun);
   status.ok() ? Commit() : Abandon();
-  return status;
+  ECPHORY_RETURN_IF_ERROR(status);
+  ECPHORY_RETURN_IF_ERROR(EndDraws(draws));
+  FeedAhead();
+  return {};
 }
 
 void Forward::Embed() {

@@ -26,6 +26,7 @@
 #include "model/weights.h"
 #include "ops/cpu/scratch_plan.h"
 #include "ops/device.h"
+#include "ops/milestone.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -55,7 +56,7 @@ struct ForwardSegment {
 // A token to be drawn from the logits of a sequence.
 struct ForwardDraw {
   SequenceState* state = nullptr;
-  SampleRow row;  // without logits and ids
+  SampleRow row;  // logits and ids are set
   std::vector<int32_t> penalized;
   Sampled sampled;  // is set
 };
@@ -117,6 +118,20 @@ class Forward : private ForwardScratch {
   // observers) is for one segment.
   Status Run(const ForwardChunk& chunk,
              std::span<const ForwardSegment> segments);
+  // The same for a step, a token of each state and its logits, and Draw() from
+  // them; `draws` are of the states in their order. `goes_on`: the caller will
+  // at once call this again for the same states and the tokens drawn, or call
+  // DropAhead(). A device begins that step behind this one, before the host
+  // has the tokens, and is given its rows before this returns.
+  Status Run(const ForwardChunk& chunk,
+             std::span<const ForwardSegment> segments,
+             std::span<ForwardDraw> draws, bool goes_on);
+  // The step that was begun does not come: it runs to its end, for which this
+  // waits, and is not committed. Whatever else is done with its states, and
+  // their end, comes after this; other calls of this class see to it
+  // themselves.
+  void DropAhead();
+  bool ahead() const { return ahead_ != nullptr; }
 
   // Logits of the state's last token, from the device to the host; nothing when
   // they are there, or nowhere.
@@ -125,8 +140,8 @@ class Forward : private ForwardScratch {
   // error is the device's; what was drawn may be a fault (CheckSampled).
   Status Draw(std::span<ForwardDraw> draws);
 
-  // Asks for the Engram rows of the chunk that is to be run next. Guessing
-  // wrong costs reads and nothing else.
+  // Asks for the Engram rows of the chunk that is to be run next, unless it has
+  // been begun ahead. Guessing wrong costs reads and nothing else.
   void Prefetch(std::span<const int32_t> tokens, std::span<const uint8_t> image,
                 std::span<const ForwardSegment> segments);
   // Drops what was asked for ahead.
@@ -194,19 +209,34 @@ class Forward : private ForwardScratch {
   void CommitLogits();
   void Abandon();
 
+  // What the host writes for a pass, where the device reads it.
+  struct HostInputs {
+    int32_t* ids = nullptr;              // [T]
+    uint8_t* image = nullptr;            // [T]
+    int64_t* positions = nullptr;        // [T]
+    int64_t* group_positions = nullptr;  // [KV sources, T]
+  };
+
   // Glue (forward_steps.cc).
-  Status RunOnDevice();
-  Status RunOperators();
+  Status RunOnDevice(bool begun);
+  Status RunOperators(const HostInputs& inputs);
   Status RunAgain();
-  void WriteInputs();
-  void SendInputs();
+  HostInputs OwnInputs();
+  void WriteInputs(const HostInputs& to);
+  void WriteTokens(const HostInputs& to);
+  void WritePositions(const HostInputs& to);
+  void SendInputs(const HostInputs& from);
   void SendRows(const EngramWeights& weights, float* kv,
                 EngramFetch::Rows* rows);
   void ProjectRows(const EngramWeights& weights, const EngramFetch::Rows& rows,
                    float* kv);
   Status CheckRows();
   Status BeginEngram();
+  Status BeginRows(std::span<const int32_t> tokens,
+                   std::span<const uint8_t> image, size_t layers);
   size_t EngramLayers(bool encoder_only) const;
+  bool WaitsForAsking(std::span<const int32_t> tokens,
+                      std::span<const ForwardSegment> segments) const;
   void StoreWindow(uint32_t layer, const float* kv);
   // What attention makes of the layer's input, first what is waited for and
   // then the rest, and of qr_.
@@ -244,6 +274,11 @@ class Forward : private ForwardScratch {
   Status FetchRow(const float* from, std::vector<float>* logits);
   Status DrawHere(std::span<ForwardDraw* const> draws);
   void DrawThere(std::span<ForwardDraw* const> draws);
+  Status QueueDraws(std::span<ForwardDraw* const> draws);
+  void TakeDrawn(std::span<ForwardDraw* const> draws);
+  void BeginDraws(std::span<ForwardDraw> draws);
+  Status DrawInPass();
+  Status EndDraws(std::span<ForwardDraw> draws);
   // y = x * W^T, rounded in bf16 mode.
   void Project(const Matrix& weight, const float* x, size_t rows, float* y) {
     Project(weight, x, rows, y, projected_);
@@ -291,6 +326,9 @@ class Forward : private ForwardScratch {
     size_t place = 0;  // of its Engram rows
     std::unique_ptr<Recording> work;
     std::vector<size_t> tables;  // for whose rows it waits, in order
+    // In shared memory, of its own: the step before may not have read its.
+    HostFlag* flags = nullptr;  // [Engram layers] their rows have come
+    HostInputs inputs;          // positions are there
     const float* logits = nullptr;
     // Where they are put.
     size_t logits_at = 0;
@@ -298,13 +336,22 @@ class Forward : private ForwardScratch {
   };
   // Steps of odd and of even positions differ where groups have two tokens.
   static constexpr size_t kSteps = 2;
+  Step& StepAt(uint64_t position) { return steps_[position % kSteps]; }
+  Status AllocateSteps();
   bool IsStep() const;
   bool IsRecorded(const Step& step) const;
   Result<EngramFetch::Rows> TakeRows(size_t index, size_t first);
-  void RecordNextStep();
+  Step* RecordNextStep();
   Status RecordStep(Step* step);
   bool ReplayStep();
-  Status HandOverRows(Status status);
+  bool Launch(Step* step);
+  void Follow(Step* step);
+  bool IsAhead(std::span<const int32_t> tokens, std::span<const uint8_t> image,
+               std::span<const ForwardSegment> segments) const;
+  bool BeginStep(Step* next);
+  void FeedAhead();
+  bool TakeLogitsPlace(size_t which);
+  Status HandOverRows(const Step& step, Status status);
   bool ReplayedWithRows();
 
   // Makes an operator's calls for all segments, or tiles, at once:
@@ -345,6 +392,7 @@ class Forward : private ForwardScratch {
   const MatmulInput projected_;
   HyperConnections streams_;
   std::unique_ptr<Queue> queue_;
+  MilestoneQueue* milestones_ = nullptr;  // the queue, if it records
 
   // [segments, vocab] inside logits_, of the host but where they stay; there
   // when the queue has finished.
@@ -359,17 +407,26 @@ class Forward : private ForwardScratch {
   std::unique_ptr<EngramFetch> engram_;  // none: no memory, or gates shut
   // [1] 1: a row of the pass was broken when it was decoded.
   DeviceArray<uint32_t> engram_broken_;
-  DeviceArray<HostFlag> engram_flags_;  // [Engram layers] their rows have come
 
   Step steps_[kSteps];
+  DeviceArray<HostFlag> step_flags_;  // shared, as all inputs of steps
+  DeviceArray<int32_t> step_ids_;
+  DeviceArray<uint8_t> step_image_;
+  DeviceArray<int64_t> step_positions_;
+  DeviceArray<int64_t> step_group_positions_;
   Step* recording_ = nullptr;  // null: work is done, not recorded
   Step* replayed_ = nullptr;   // the last one that was
+  Step* ahead_ = nullptr;      // the device has it, for tokens drawn last
+  Status ahead_rows_;          // it has its rows, or cannot have them
   bool recording_failed_ = false;
   uint64_t replayed_steps_ = 0;
 
   // Of the chunk under way.
   const ForwardChunk* chunk_ = nullptr;
   std::vector<Segment> segments_;
+  std::vector<ForwardDraw*> draws_;
+  bool goes_on_ = false;
+  bool drawn_ = false;  // in the pass
   std::vector<ScoreTile> tiles_;
   std::vector<Projection> projections_;
   std::vector<EngramFetch::Stretch> stretches_;

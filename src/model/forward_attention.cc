@@ -108,8 +108,7 @@ size_t Forward::PoolTokens(uint32_t layer) {
 void Forward::StoreCompressed(uint32_t layer, size_t groups) {
   const size_t index = SequenceState::SourceIndex(config_, layer);
   const uint64_t ratio = config_.compress_ratios[layer];
-  const int64_t* const positions =
-      group_positions_.data() + index * options_.chunk;
+  const int64_t* const positions = group_positions_.data() + index * tokens();
   const auto store = [&](DeviceArray<float>& x, RowCache SourceCache::*member,
                          const char* name) {
     const auto place = [&](const Segment& s) {

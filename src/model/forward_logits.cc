@@ -12,6 +12,9 @@ Status Forward::LetLogitsStay() {
       other_logits_,
       DeviceArray<float>::Allocate(*model_.device,
                                    sequences_ * size_t{config_.vocab_size}));
+  ECPHORY_ASSIGN_OR_RETURN(
+      sampled_, DeviceArray<Sampled>::Allocate(*model_.device, sequences_,
+                                               MemoryKind::kShared));
   logits_stay_ = true;
   return {};
 }
@@ -148,6 +151,7 @@ void Forward::CommitLogits() {
 
 Status Forward::FetchLogits(SequenceState* state) {
   if (state->device_logits == nullptr || !state->logits.empty()) return {};
+  DropAhead();
   DeviceLogits& held = *state->device_logits;
   const Status status = held.fetched ? Status() : FetchRow(held.at, &held.host);
   if (!status.ok()) {
@@ -160,6 +164,7 @@ Status Forward::FetchLogits(SequenceState* state) {
 }
 
 Status Forward::Draw(std::span<ForwardDraw> draws) {
+  DropAhead();
   std::vector<ForwardDraw*> here, on_host;
   for (ForwardDraw& draw : draws) {
     const auto& held = draw.state->device_logits;
@@ -185,6 +190,19 @@ void Forward::DrawThere(std::span<ForwardDraw* const> draws) {
 }
 
 Status Forward::DrawHere(std::span<ForwardDraw* const> draws) {
+  const Queue::Scope scope(*queue_);
+  for (ForwardDraw* draw : draws) {
+    draw->row.logits = draw->state->device_logits->at;
+    draw->row.token = nullptr;
+  }
+  ECPHORY_RETURN_IF_ERROR(QueueDraws(draws));
+  ECPHORY_RETURN_IF_ERROR(queue_->Finish());
+  TakeDrawn(draws);
+  return {};
+}
+
+// From the rows' logits, into sampled_.
+Status Forward::QueueDraws(std::span<ForwardDraw* const> draws) {
   size_t ids = 0;
   for (const ForwardDraw* draw : draws) ids += draw->penalized.size();
   if (penalized_.size() < ids) {
@@ -196,21 +214,80 @@ Status Forward::DrawHere(std::span<ForwardDraw* const> draws) {
   int32_t* next = penalized_.data();
   for (const ForwardDraw* draw : draws) {
     rows.push_back(draw->row);
-    rows.back().logits = draw->state->device_logits->at;
     rows.back().penalized = next;
     rows.back().n_penalized = draw->penalized.size();
     next = std::copy(draw->penalized.begin(), draw->penalized.end(), next);
   }
-  const Queue::Scope scope(*queue_);
   model_.device->ops().sample({.rows = rows.data(),
                                .n_rows = rows.size(),
                                .vocab = config_.vocab_size,
                                .sampled = sampled_.data()},
                               pool_);
-  const Sampled* const sampled = sampled_.Fetch(*queue_, 0, rows.size());
-  ECPHORY_RETURN_IF_ERROR(queue_->Finish());
-  for (size_t i = 0; i < draws.size(); ++i) draws[i]->sampled = sampled[i];
   return {};
+}
+
+// After the queue has finished them.
+void Forward::TakeDrawn(std::span<ForwardDraw* const> draws) {
+  for (size_t i = 0; i < draws.size(); ++i) {
+    draws[i]->sampled = sampled_.data()[i];
+  }
+}
+
+// --- Draws of a pass
+// ----------------------------------------------------------
+
+void Forward::BeginDraws(std::span<ForwardDraw> draws) {
+  draws_.clear();
+  for (ForwardDraw& draw : draws) draws_.push_back(&draw);
+  drawn_ = false;
+}
+
+// Behind its logits, where they stay; the tokens are inputs of the next step.
+Status Forward::DrawInPass() {
+  if (draws_.empty() || !logits_stay_ || chunk_->logits_to_host) return {};
+  const Step& next = StepAt(segments_[0].position() + 1);
+  for (size_t i = 0; i < draws_.size(); ++i) {
+    draws_[i]->row.logits = last_logits_ + i * config_.vocab_size;
+    draws_[i]->row.token =
+        next.inputs.ids == nullptr ? nullptr : next.inputs.ids + i;
+  }
+  ECPHORY_RETURN_IF_ERROR(QueueDraws(draws_));
+  drawn_ = true;
+  return {};
+}
+
+// After the commit: what was drawn, or is to be drawn now.
+Status Forward::EndDraws(std::span<ForwardDraw> draws) {
+  if (draws.empty()) return {};
+  if (!drawn_) return Draw(draws);
+  TakeDrawn(draws_);
+  if (std::any_of(draws.begin(), draws.end(), [](const ForwardDraw& draw) {
+        return draw.sampled.fault != SampleFault::kNone;
+      })) {
+    DropAhead();
+  }
+  return {};
+}
+
+// So that the step behind this pass may write its logits there, whose states
+// then have none if the pass fails. False where others have some that the host
+// has not.
+bool Forward::TakeLogitsPlace(size_t which) {
+  const auto waits = [&](const std::weak_ptr<DeviceLogits>& held) {
+    const auto logits = held.lock();
+    return logits != nullptr && !logits->fetched &&
+           std::none_of(segments_.begin(), segments_.end(),
+                        [&](const Segment& s) {
+                          return s.state->device_logits == logits;
+                        });
+  };
+  auto& all = held_[which];
+  if (std::any_of(all.begin(), all.end(), waits)) return false;
+  for (const auto& held : all) {
+    if (const auto logits = held.lock()) logits->at = nullptr;
+  }
+  all.clear();
+  return true;
 }
 
 }  // namespace ecphory

@@ -69,7 +69,6 @@ void ForwardScratch::ForEach(const ModelConfig& c,
   size(shared_weights_, T);
   size(hidden_, T * D);
   size(logits_, uint64_t{sequences} * c.vocab_size);
-  size(sampled_, sequences);
   if (!c.kv_source_layer_ids.empty()) ForEachCompressed(c, options, size);
   if (!c.engram.enabled() || !options.engram) return;
   size(engram_rows_, std::min<uint64_t>(T, EngramFetch::kMaxTaken) *

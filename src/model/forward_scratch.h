@@ -37,7 +37,8 @@ class ForwardScratch {
   MirroredArray<int32_t> ids_;        // [T]
   MirroredArray<uint8_t> image_;      // [T] 1 = image position
   MirroredArray<int64_t> positions_;  // [T]
-  // [KV sources, T] first token of each group that the chunk completes
+  // [KV sources, T] first token of each group that the chunk completes; T is
+  // the chunk's own here
   MirroredArray<int64_t> group_positions_;
   DeviceArray<float> qr_;              // [T, q_lora_rank]
   DeviceArray<float> q_;               // [T, n_heads, d]
@@ -63,7 +64,7 @@ class ForwardScratch {
   DeviceArray<float> engram_gate_;     // [T, H]
   // [sequences or kLogitBatch, vocab]: the latter where all are wanted.
   MirroredArray<float> logits_;
-  MirroredArray<Sampled> sampled_;  // [sequences]
+  DeviceArray<Sampled> sampled_;    // shared, [sequences]
   DeviceArray<int32_t> penalized_;  // shared; as many as there were at most
 
  private:

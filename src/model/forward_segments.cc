@@ -12,6 +12,11 @@ Status Forward::Run(const ForwardChunk& chunk, SequenceState* state) {
   return Run(chunk, {&whole, 1});
 }
 
+Status Forward::Run(const ForwardChunk& chunk,
+                    std::span<const ForwardSegment> segments) {
+  return Run(chunk, segments, {}, /*goes_on=*/false);
+}
+
 void Forward::BeginSegments(std::span<const ForwardSegment> segments) {
   ECPHORY_CHECK(segments.size() <= sequences_);
   segments_.clear();
@@ -44,8 +49,13 @@ void Forward::Commit() {
 
 // Back to where the states were.
 void Forward::Abandon() {
+  DropAhead();
   for (const Segment& s : segments_) {
     s.state->published_keys = s.published_keys;
+    const auto& logits = s.state->device_logits;
+    const bool lost =
+        logits != nullptr && logits->at == nullptr && !logits->fetched;
+    if (lost) s.state->device_logits = nullptr;
   }
   CancelPrefetch();
 }

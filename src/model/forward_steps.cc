@@ -35,7 +35,7 @@ Forward::Forward(const ForwardModel& model, const SessionOptions& options,
       projected_(InputOf(options.activations)),
       streams_(StreamShape(config_, options), ops_, pool_) {}
 
-Forward::~Forward() = default;
+Forward::~Forward() { DropAhead(); }
 
 Result<std::unique_ptr<Forward>> Forward::Create(const ForwardModel& model,
                                                  const SessionOptions& options,
@@ -54,16 +54,13 @@ Status Forward::Allocate() {
       ForwardScratch::Allocate(config_, options_, sequences_, device));
   ECPHORY_RETURN_IF_ERROR(streams_.Allocate(options_.chunk, device));
   ECPHORY_ASSIGN_OR_RETURN(queue_, device.NewQueue());
+  ECPHORY_RETURN_IF_ERROR(AllocateSteps());
   if (!config_.engram.enabled() || !options_.engram) return {};
   ECPHORY_ASSIGN_OR_RETURN(
       engram_, EngramFetch::Create(*model_.hasher, *model_.store, model_.tables,
                                    options_.chunk, device, pool_));
   ECPHORY_ASSIGN_OR_RETURN(engram_broken_, DeviceArray<uint32_t>::Allocate(
                                                device, 1, MemoryKind::kShared));
-  ECPHORY_ASSIGN_OR_RETURN(
-      engram_flags_,
-      DeviceArray<HostFlag>::Allocate(device, config_.engram.layer_ids.size(),
-                                      MemoryKind::kShared));
   return {};
 }
 
@@ -74,50 +71,71 @@ Status Forward::Reserve(const ScratchShape& shape) {
 
 // --- The device -------------------------------------------------------------
 
-// Whatever happens, nothing of the chunk is under way any more afterwards: the
-// host may write its inputs again.
-Status Forward::RunOnDevice() {
+// Whatever happens, nothing of the chunk is under way any more afterwards, and
+// nothing but the step that was begun behind it: the host may write its inputs
+// again. `begun`: the chunk is the step that was begun ahead.
+Status Forward::RunOnDevice(bool begun) {
   const Queue::Scope scope(*queue_);
-  WriteInputs();
+  if (begun) Follow(std::exchange(ahead_, nullptr));
+  const bool replayed = begun || ReplayStep();
+  if (!replayed) WriteInputs(OwnInputs());
   // Rows depend on token ids alone: ask before the first layer runs. A step
   // that waits for them by itself need not wait for the asking.
-  const bool waits = engram_ && !engram_->resident();
-  Status status = waits ? Status() : BeginEngram();
-  const bool replayed = status.ok() && ReplayStep();
-  if (waits) status = BeginEngram();
-  if (replayed) {
-    status = HandOverRows(status);
-  } else if (status.ok()) {
-    status = RunOperators();
+  Status status;
+  if (begun) {
+    status = ahead_rows_;
+  } else {
+    status = BeginEngram();
+    if (replayed) status = HandOverRows(*replayed_, status);
   }
-  if (status.ok() && IsStep()) RecordNextStep();
-  const Status finished = queue_->Finish();
+  if (!replayed && status.ok()) status = RunOperators(OwnInputs());
+  Step* const next = status.ok() && IsStep() ? RecordNextStep() : nullptr;
+  if (status.ok()) status = DrawInPass();
+  const bool ahead = status.ok() && next != nullptr && BeginStep(next);
+  const Status finished =
+      ahead ? milestones_->FinishMilestone() : queue_->Finish();
   if (status.ok()) status = finished;
   if (status.ok() && replayed && !ReplayedWithRows()) status = RunAgain();
   return status.ok() ? CheckRows() : status;
 }
 
-Status Forward::RunOperators() {
-  SendInputs();
+Status Forward::RunOperators(const HostInputs& inputs) {
+  SendInputs(inputs);
   return RunLayers();
 }
 
 // A step that went on without its rows, which have come since.
 Status Forward::RunAgain() {
+  DropAhead();
   for (const Segment& s : segments_) {
     s.state->published_keys = s.published_keys;
   }
-  WriteInputs();
-  const Status status = RunOperators();
+  if (engram_) *engram_broken_.data() = 0;
+  WriteInputs(OwnInputs());
+  Status status = RunOperators(OwnInputs());
+  if (status.ok()) status = DrawInPass();
   const Status finished = queue_->Finish();
   return status.ok() ? finished : status;
 }
 
-void Forward::WriteInputs() {
-  if (engram_) *engram_broken_.data() = 0;
-  std::copy(chunk_->tokens.begin(), chunk_->tokens.end(), ids_.host());
-  std::copy(chunk_->image.begin(), chunk_->image.end(), image_.host());
-  int64_t* position = positions_.host();
+// Of passes that are not recorded.
+Forward::HostInputs Forward::OwnInputs() {
+  return {ids_.host(), image_.host(), positions_.host(),
+          group_positions_.host()};
+}
+
+void Forward::WriteInputs(const HostInputs& to) {
+  WriteTokens(to);
+  WritePositions(to);
+}
+
+void Forward::WriteTokens(const HostInputs& to) {
+  std::copy(chunk_->tokens.begin(), chunk_->tokens.end(), to.ids);
+  std::copy(chunk_->image.begin(), chunk_->image.end(), to.image);
+}
+
+void Forward::WritePositions(const HostInputs& to) {
+  int64_t* position = to.positions;
   for (const Segment& s : segments_) {
     for (size_t t = 0; t < s.tokens; ++t) {
       *position++ = static_cast<int64_t>(s.position() + t);
@@ -126,7 +144,7 @@ void Forward::WriteInputs() {
   for (size_t i = 0; i < config_.kv_source_layer_ids.size(); ++i) {
     const uint64_t ratio =
         config_.compress_ratios[config_.kv_source_layer_ids[i]];
-    int64_t* group = group_positions_.host() + i * options_.chunk;
+    int64_t* group = to.group_positions + i * tokens();
     for (const Segment& s : segments_) {
       for (size_t g = 0; g < s.groups(ratio); ++g) {
         *group++ = static_cast<int64_t>((s.first_group(ratio) + g) * ratio);
@@ -135,11 +153,15 @@ void Forward::WriteInputs() {
   }
 }
 
-void Forward::SendInputs() {
+void Forward::SendInputs(const HostInputs& from) {
+  if (model_.device->is_host()) return;  // they are there
+  const size_t n = tokens(), groups = n * config_.kv_source_layer_ids.size();
   const Queue::Transfer inputs[] = {
-      ids_.ToSend(tokens()), image_.ToSend(tokens()),
-      positions_.ToSend(tokens()),
-      group_positions_.ToSend(group_positions_.size())};
+      {ids_.data(), from.ids, n * sizeof(*from.ids)},
+      {image_.data(), from.image, n * sizeof(*from.image)},
+      {positions_.data(), from.positions, n * sizeof(*from.positions)},
+      {group_positions_.data(), from.group_positions,
+       groups * sizeof(*from.group_positions)}};
   queue_->SendAll(inputs);
 }
 
@@ -199,14 +221,20 @@ Status Forward::BeginEngram() {
   for (const Segment& s : segments_) {
     stretches_.push_back({s.tokens, s.state->history});
   }
-  ECPHORY_RETURN_IF_ERROR(engram_->Begin(chunk_->tokens, chunk_->image,
-                                         stretches_,
-                                         EngramLayers(chunk_->encoder_only)));
+  ECPHORY_RETURN_IF_ERROR(BeginRows(chunk_->tokens, chunk_->image,
+                                    EngramLayers(chunk_->encoder_only)));
   if (chunk_->next_tokens.empty()) return Status::Ok();
   const EngramFetch::Stretch next{chunk_->next_tokens.size(),
                                   engram_->after(0)};
   return engram_->Ahead(chunk_->next_tokens, chunk_->next_image, {&next, 1},
                         EngramLayers(chunk_->next_encoder_only));
+}
+
+// Of the chunk whose stretches_ were set last.
+Status Forward::BeginRows(std::span<const int32_t> tokens,
+                          std::span<const uint8_t> image, size_t layers) {
+  *engram_broken_.data() = 0;
+  return engram_->Begin(tokens, image, stretches_, layers);
 }
 
 // Engram layers that such a chunk passes: the first ones of the list.
@@ -223,13 +251,7 @@ void Forward::Prefetch(std::span<const int32_t> tokens,
                        std::span<const ForwardSegment> segments) {
   // A token that does not exist is reported when its chunk is run.
   if (!engram_ || segments.empty()) return;
-  // Asking costs the host more than giving the device a recorded step, which
-  // waits for its rows by itself: unless they take long to come, that is first.
-  const SequenceState& state = *segments[0].state;
-  const Step& step = steps_[state.position % kSteps];
-  if (step.ready && engram_->through_page_cache() &&
-      tokens.size() == segments.size() && step.sequences[0].id == state.id &&
-      step.sequences[0].position == state.position) {
+  if (IsAhead(tokens, image, segments) || WaitsForAsking(tokens, segments)) {
     return;
   }
   stretches_.clear();
@@ -237,6 +259,17 @@ void Forward::Prefetch(std::span<const int32_t> tokens,
     stretches_.push_back({segment.tokens, segment.state->history});
   }
   (void)engram_->Ahead(tokens, image, stretches_, EngramLayers(false));
+}
+
+// Asking costs the host more than giving the device a recorded step, which
+// waits for its rows by itself: unless they take long to come, that is first.
+bool Forward::WaitsForAsking(std::span<const int32_t> tokens,
+                             std::span<const ForwardSegment> segments) const {
+  const SequenceState& state = *segments[0].state;
+  const Step& step = steps_[state.position % kSteps];
+  return step.ready && engram_->through_page_cache() &&
+         tokens.size() == segments.size() && step.sequences[0].id == state.id &&
+         step.sequences[0].position == state.position;
 }
 
 void Forward::CancelPrefetch() {

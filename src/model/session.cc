@@ -29,7 +29,7 @@ unsigned long long Ull(uint64_t x) { return x; }
 }  // namespace
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Session::~Session() = default;
+Session::~Session() { DropAhead(); }
 
 Status CheckSessionOptions(const Model& model, SessionOptions* options) {
   const ModelConfig& config = model.config();
@@ -177,6 +177,7 @@ Status Session::Append(std::span<const int32_t> tokens,
                           .plan = impl.Plan(tokens.size(), options)};
   if (!text.plan.skips()) return impl.Run(text, options);
 
+  impl.forward->DropAhead();
   ECPHORY_RETURN_IF_ERROR(impl.forward->FetchLogits(&state));
   ECPHORY_ASSIGN_OR_RETURN(SequenceState::Checkpoint before, state.Save());
   const Status status = impl.Run(text, options);
@@ -211,6 +212,48 @@ Result<int32_t> Session::Draw(const SamplerOptions& options, uint64_t random) {
   ECPHORY_RETURN_IF_ERROR(
       CheckSampled(draw.sampled, impl_->config().vocab_size));
   return draw.sampled.id;
+}
+
+Result<int32_t> Session::Step(int32_t token, const SamplerOptions& options,
+                              uint64_t random, bool goes_on) {
+  Impl& impl = *impl_;
+  ECPHORY_RETURN_IF_ERROR(impl.CheckTokens({&token, 1}));
+  ECPHORY_ASSIGN_OR_RETURN(ForwardDraw draw,
+                           impl.DrawBehind(token, options, random));
+  ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding,
+                           BindCaller(impl.model->impl().threads));
+  const std::vector<uint8_t> image =
+      ImagePositions(impl.config(), {&token, 1}, {});
+  ForwardChunk chunk;
+  chunk.tokens = {&token, 1};
+  chunk.image = image;
+  const ForwardSegment whole{&impl.state, 1};
+  ECPHORY_RETURN_IF_ERROR(
+      impl.forward->Run(chunk, {&whole, 1}, {&draw, 1}, goes_on));
+  ++impl.tokens_run;
+  ECPHORY_RETURN_IF_ERROR(CheckSampled(draw.sampled, impl.config().vocab_size));
+  return draw.sampled.id;
+}
+
+void Session::DropAhead() { impl_->forward->DropAhead(); }
+
+Result<ForwardDraw> Session::Impl::DrawBehind(int32_t token,
+                                              const SamplerOptions& sampler,
+                                              uint64_t random) {
+  ECPHORY_RETURN_IF_ERROR(sampler.Validate());
+  std::vector<int32_t> recent;
+  if (sampler.repeat_penalty != 1.0f && sampler.repeat_window > 0) {
+    const size_t before =
+        std::min<size_t>(state.tokens.size(), sampler.repeat_window - 1);
+    recent.assign(state.tokens.end() - static_cast<ptrdiff_t>(before),
+                  state.tokens.end());
+    recent.push_back(token);
+  }
+  return ForwardDraw{
+      .state = &state,
+      .row = DrawnRow(sampler, random),
+      .penalized = PenalizedIds(sampler, recent, config().vocab_size),
+      .sampled = {}};
 }
 
 Result<ForwardDraw> Session::Impl::DrawOf(const SamplerOptions& sampler,
@@ -272,6 +315,7 @@ Status Session::Truncate(uint64_t position) {
     return OutOfRange("cannot truncate to %llu: the session holds %llu tokens",
                       Ull(position), Ull(state.position));
   }
+  impl_->forward->DropAhead();
   if (position == state.position) return Status::Ok();
   const uint64_t earliest = state.EarliestTruncation();
   if (position != 0 && position < earliest) {
@@ -303,11 +347,13 @@ Status Session::Impl::RebuildHistory() {
 }
 
 Result<std::vector<uint8_t>> Session::Snapshot() const {
+  impl_->forward->DropAhead();
   ECPHORY_RETURN_IF_ERROR(impl_->forward->FetchLogits(&impl_->state));
   return EncodeSnapshot(impl_->config(), impl_->state);
 }
 
 Status Session::Restore(std::span<const uint8_t> snapshot) {
+  impl_->forward->DropAhead();
   ECPHORY_RETURN_IF_ERROR(
       DecodeSnapshot(impl_->config(), snapshot, &impl_->state));
   impl_->forward->CancelPrefetch();

@@ -48,6 +48,9 @@ struct Session::Impl {
   Status RebuildHistory();
   // What Session::Draw is to draw, or why it cannot.
   Result<ForwardDraw> DrawOf(const SamplerOptions& sampler, uint64_t random);
+  // The same once `token` has been appended.
+  Result<ForwardDraw> DrawBehind(int32_t token, const SamplerOptions& sampler,
+                                 uint64_t random);
 
   std::shared_ptr<const Model> model;
   SessionOptions options;

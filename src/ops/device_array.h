@@ -104,23 +104,6 @@ class MirroredArray {
   T* host() { return host_.empty() ? device_.data() : host_.data(); }
   size_t size() const { return device_.size(); }
 
-  // What the host has written to [0, count), which stays so until the queue has
-  // finished.
-  void Send(Queue& queue, size_t count) {
-    if (!host_.empty()) queue.Send(data(), host(), count * sizeof(T));
-  }
-  // The same, for Queue::SendAll(); nothing on a host device.
-  Queue::Transfer ToSend(size_t count) {
-    if (host_.empty()) return {nullptr, nullptr, 0};
-    return {data(), host(), count * sizeof(T)};
-  }
-  // [first, first + count), whose values are there after Finish().
-  const T* Fetch(Queue& queue, size_t first, size_t count) {
-    if (!host_.empty()) {
-      queue.Fetch(host() + first, data() + first, count * sizeof(T));
-    }
-    return host() + first;
-  }
   // Waits for [first, first + count) and gives it.
   Result<const T*> Receive(Queue& queue, size_t first, size_t count) {
     if (!host_.empty()) {
