@@ -35,6 +35,8 @@ class ECPHORY_EXPORT Sampler {
   Result<int32_t> Sample(Session& session);
   // What Sample(session) would draw, for Batch::Draw to do it.
   BatchDraw Next(Session& session);
+  // Session::Step, which draws what Sample(session) then would.
+  Result<int32_t> Step(Session& session, int32_t token, bool goes_on);
 
  private:
   struct Impl;

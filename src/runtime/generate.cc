@@ -12,15 +12,15 @@ Status SampleUntilStopped(Generation* generation) {
   Session& session = generation->session();
   const GenerateOptions& options = generation->options();
   if (options.max_tokens == 0) return {};
+  ECPHORY_ASSIGN_OR_RETURN(int32_t id, generation->Sample());
   for (;;) {
-    ECPHORY_ASSIGN_OR_RETURN(const int32_t id, generation->Sample());
     // The token's Engram rows are on their way while its text is shown.
     if (generation->GoesOnWith(id)) session.Prefetch({&id, 1});
-    if (!generation->Take(id)) return {};
-    AppendOptions append;
-    append.cancel = options.cancel;
-    ECPHORY_RETURN_IF_ERROR(session.Append({&id, 1}, append));
+    if (!generation->Take(id)) break;
+    ECPHORY_ASSIGN_OR_RETURN(id, generation->Step(id));
   }
+  session.DropAhead();
+  return {};
 }
 
 }  // namespace

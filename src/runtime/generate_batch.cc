@@ -26,8 +26,7 @@ class BatchGeneration {
     for (;;) {
       ECPHORY_RETURN_IF_ERROR(Admit());
       if (running_.empty()) return std::move(results_);
-      ECPHORY_RETURN_IF_ERROR(Sample());
-      if (!running_.empty()) ECPHORY_RETURN_IF_ERROR(Step());
+      ECPHORY_RETURN_IF_ERROR(Step());
     }
   }
 
@@ -36,7 +35,8 @@ class BatchGeneration {
     size_t request = 0;
     std::unique_ptr<Session> session;
     std::unique_ptr<Generation> generation;
-    int32_t next = 0;  // sampled, not yet appended
+    int32_t next = 0;    // sampled, not yet appended
+    bool ended = false;  // but part of a step that was begun ahead
   };
 
   Status Check() const {
@@ -49,11 +49,18 @@ class BatchGeneration {
     return {};
   }
 
+  // Fills the places that are free, no step having been begun ahead; who has
+  // one has a token afterwards.
   Status Admit() {
     while (running_.size() < batch_.sequences() &&
            waiting_ < requests_.size()) {
-      const size_t request = waiting_++;
-      ECPHORY_RETURN_IF_ERROR(Begin(request).WithContext(NameOf(request)));
+      const size_t first = running_.size();
+      while (running_.size() < batch_.sequences() &&
+             waiting_ < requests_.size()) {
+        const size_t request = waiting_++;
+        ECPHORY_RETURN_IF_ERROR(Begin(request).WithContext(NameOf(request)));
+      }
+      ECPHORY_RETURN_IF_ERROR(DrawFrom(first));
     }
     return {};
   }
@@ -83,39 +90,70 @@ class BatchGeneration {
 
   void Finish(Text& text) {
     results_[text.request] = text.generation->Finish();
-    text.session.reset();
   }
 
-  // A token of each. While their texts are shown, the rows of those that go on
-  // are on their way.
-  Status Sample() {
+  // The first tokens of texts from that one on.
+  Status DrawFrom(size_t first) {
+    if (first == running_.size()) return {};
     std::vector<BatchDraw> draws;
-    for (Text& text : running_) draws.push_back(text.generation->Next());
+    for (size_t i = first; i < running_.size(); ++i) {
+      draws.push_back(running_[i].generation->Next());
+    }
     ECPHORY_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                              batch_.Draw(draws));
-    tokens_.clear();
-    for (size_t i = 0; i < running_.size(); ++i) {
-      Text& text = running_[i];
-      text.next = ids[i];
-      if (text.generation->GoesOnWith(text.next)) {
-        tokens_.push_back({text.session.get(), text.next});
-      }
-    }
-    batch_.Prefetch(tokens_);
-    std::erase_if(running_, [&](Text& text) {
-      if (text.generation->Take(text.next)) return false;
-      Finish(text);
-      return true;
-    });
+    Take(first, ids);
     return {};
   }
 
+  // All read their tokens and draw the next ones.
   Status Step() {
+    std::vector<BatchDraw> draws;
+    bool goes_on = true;
     tokens_.clear();
-    for (const Text& text : running_) {
+    for (Text& text : running_) {
       tokens_.push_back({text.session.get(), text.next});
+      draws.push_back(text.ended ? BatchDraw{text.session.get(), {}, 0}
+                                 : text.generation->Next());
+      goes_on = goes_on && !text.ended && text.generation->WillGoOn();
     }
-    return batch_.Step(tokens_);
+    ECPHORY_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                             batch_.Step(tokens_, draws, goes_on));
+    for (size_t i = running_.size(); i-- > 0;) {
+      if (running_[i].ended) ids.erase(ids.begin() + static_cast<ptrdiff_t>(i));
+    }
+    EraseEnded();
+    Take(0, ids);
+    return {};
+  }
+
+  // New tokens of the texts from that one on. While they are shown, the rows of
+  // those that go on are on their way. A text that has ended stays in a step
+  // that was begun with its token: without it the others would begin anew.
+  void Take(size_t first, std::span<const int32_t> ids) {
+    const bool ahead = batch_.ahead();
+    tokens_.clear();
+    for (size_t i = 0; i < running_.size(); ++i) {
+      Text& text = running_[i];
+      if (i >= first) text.next = ids[i - first];
+      if (i < first || text.generation->GoesOnWith(text.next)) {
+        tokens_.push_back({text.session.get(), text.next});
+      }
+    }
+    if (!ahead) batch_.Prefetch(tokens_);
+    bool any = first > 0;
+    for (size_t i = first; i < running_.size(); ++i) {
+      Text& text = running_[i];
+      text.ended = !text.generation->Take(text.next);
+      if (text.ended) Finish(text);
+      any = any || !text.ended;
+    }
+    if (ahead && any) return;
+    batch_.DropAhead();
+    EraseEnded();
+  }
+
+  void EraseEnded() {
+    std::erase_if(running_, [](const Text& text) { return text.ended; });
   }
 
   static std::string NameOf(size_t request) {

@@ -12,6 +12,7 @@ namespace ecphory {
 namespace {
 
 using testing::GoldenModel;
+using testing::GoldenModelOnGpu;
 using testing::SmallTokenizer;
 
 constexpr uint32_t kContext = 64;
@@ -22,8 +23,10 @@ SessionOptions Options() {
   return options;
 }
 
-std::unique_ptr<Batch> MakeBatch(uint32_t sequences) {
-  auto batch = Batch::Create(GoldenModel(), Options(), sequences);
+std::unique_ptr<Batch> MakeBatch(
+    uint32_t sequences,
+    const std::shared_ptr<const Model>& model = GoldenModel()) {
+  auto batch = Batch::Create(model, Options(), sequences);
   EXPECT_TRUE(batch.ok()) << batch.status().ToString();
   return std::move(batch).value();
 }
@@ -61,15 +64,17 @@ struct Requests {
   std::vector<GenerateRequest> requests;
 };
 
-void ExpectEachIsTheOneAlone(const Tokenizer& tokenizer,
-                             std::span<const GenerateRequest> requests) {
-  for (const uint32_t sequences : {1u, 3u, 16u}) {
-    const auto batch = MakeBatch(sequences);
+void ExpectEachIsTheOneAlone(
+    const Tokenizer& tokenizer, std::span<const GenerateRequest> requests,
+    const std::shared_ptr<const Model>& model = GoldenModel(),
+    std::initializer_list<uint32_t> places = {1, 3, 16}) {
+  for (const uint32_t sequences : places) {
+    const auto batch = MakeBatch(sequences, model);
     const auto results = Generate(*batch, tokenizer, requests);
     ASSERT_TRUE(results.ok()) << results.status().ToString();
     ASSERT_EQ(results->size(), requests.size());
     for (size_t i = 0; i < requests.size(); ++i) {
-      const auto session = Session::Create(GoldenModel(), Options()).value();
+      const auto session = Session::Create(model, Options()).value();
       const auto alone = Generate(*session, tokenizer, requests[i].prompt,
                                   requests[i].options);
       ASSERT_TRUE(alone.ok());
@@ -97,6 +102,21 @@ TEST(GenerateBatch, TextsEndForReasonsOfTheirOwn) {
   // A token of one text ends the texts that have it; a stop text another one.
   made.requests[7].options.stop = {(*free)[7].text.substr(4, 2)};
   ExpectEachIsTheOneAlone(SmallTokenizer((*free)[6].tokens[5]), made.requests);
+}
+
+// There steps are begun before it is known whether texts end. It computes up to
+// four sequences with the bits of each alone.
+TEST(GenerateBatch, OnAGpuTextsAreThoseAloneAsWell) {
+  const auto model = GoldenModelOnGpu();
+  if (model == nullptr) GTEST_SKIP() << "no GPU";
+  Requests made;
+  ExpectEachIsTheOneAlone(SmallTokenizer(), made.requests, model, {1, 3, 4});
+  const auto free =
+      Generate(*MakeBatch(4, model), SmallTokenizer(), made.requests);
+  ASSERT_TRUE(free.ok());
+  made.requests[7].options.stop = {(*free)[7].text.substr(4, 2)};
+  ExpectEachIsTheOneAlone(SmallTokenizer((*free)[6].tokens[5]), made.requests,
+                          model, {1, 2, 4});
 }
 
 TEST(GenerateBatch, TextComesInPieces) {

@@ -58,6 +58,36 @@ TEST(GenerateTest, GreedyIsTheBestTokenOfEveryStep) {
   EXPECT_GT(result.stats.engram_rows, 0u);
 }
 
+// There a step is begun before it is known whether the text ends with its
+// token; the session then goes on as one that never did that.
+TEST(GenerateTest, OnAGpuTextsThatEndGoOnLikeStepsByHand) {
+  const auto model = testing::GoldenModelOnGpu();
+  if (model == nullptr) GTEST_SKIP() << "no GPU";
+  GenerateOptions options = Greedy(40);
+  options.sampler.temperature = 1;
+  const auto by_hand = Session::Create(model, {}).value();
+  Sampler sampler(options.sampler);
+  std::vector<int32_t> expected;
+  ASSERT_TRUE(by_hand->Append(kPrompt, {}).ok());
+  for (int i = 0; i < 20; ++i) {
+    expected.push_back(sampler.Sample(*by_hand).value());
+    ASSERT_TRUE(by_hand->Append({&expected.back(), 1}, {}).ok());
+  }
+  const auto session = Session::Create(model, {}).value();
+  const auto ended =
+      Generate(*session, SmallTokenizer(expected[10]), kPrompt, options);
+  ASSERT_TRUE(ended.ok()) << ended.status().ToString();
+  EXPECT_EQ(ended->reason, StopReason::kEos);
+  const auto first = std::find(expected.begin(), expected.end(), expected[10]);
+  EXPECT_EQ(ended->tokens, std::vector<int32_t>(expected.begin(), first));
+  // What follows is appended by hand.
+  for (auto next = first; next != expected.end(); ++next) {
+    ASSERT_TRUE(session->Append({&*next, 1}, {}).ok());
+  }
+  EXPECT_TRUE(std::ranges::equal(session->tokens(), by_hand->tokens()));
+  EXPECT_TRUE(std::ranges::equal(session->logits(), by_hand->logits()));
+}
+
 TEST(GenerateTest, ASecondCallContinuesWhereTheFirstEnded) {
   auto whole = NewSession();
   const GenerateResult all = MustGenerate(*whole, Greedy(20));

@@ -86,6 +86,11 @@ bool Generation::GoesOnWith(int32_t id) const {
          session_.position() < session_.context();
 }
 
+bool Generation::WillGoOn() const {
+  return result_.tokens.size() + 1 < options_.max_tokens &&
+         session_.position() + 1 < session_.context();
+}
+
 void Generation::Emit(const std::string& text) {
   if (text.empty()) return;
   result_.text += text;

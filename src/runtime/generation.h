@@ -27,8 +27,14 @@ class Generation {
   Status AppendPrompt(std::span<const int32_t> prompt);
   // The next token, from the session's logits.
   Result<int32_t> Sample();
+  // The session reads the token taken last and draws the next one.
+  Result<int32_t> Step(int32_t id) {
+    return sampler_.Step(session_, id, WillGoOn());
+  }
   // How it is to be drawn, for Batch::Draw.
   BatchDraw Next() { return sampler_.Next(session_); }
+  // Whether the token that is drawn next will be read, unless it ends the text.
+  bool WillGoOn() const;
   // Whether the session has to read `id`, unless a stop text ends with it.
   bool GoesOnWith(int32_t id) const;
   // Counts, decodes and shows `id`. False when it ended the text, or the text

@@ -40,6 +40,10 @@ Result<int32_t> Sampler::Sample(Session& session) {
   return session.Draw(impl_->options, impl_->Next());
 }
 
+Result<int32_t> Sampler::Step(Session& session, int32_t token, bool goes_on) {
+  return session.Step(token, impl_->options, impl_->Next(), goes_on);
+}
+
 BatchDraw Sampler::Next(Session& session) {
   return {&session, impl_->options, impl_->Next()};
 }

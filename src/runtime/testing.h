@@ -43,15 +43,29 @@ inline Tokenizer SmallTokenizer(int32_t eos_id = -1) {
   return *tokenizer;
 }
 
+inline Result<std::shared_ptr<const Model>> OpenGoldenModel(
+    const char* backend) {
+  ModelOptions options;
+  options.threads = 1;
+  options.backend = backend;
+  return Model::Open(ECPHORY_TEST_DATA "/golden/v41/A", options);
+}
+
 inline std::shared_ptr<const Model> GoldenModel() {
   static const auto model = [] {
-    ModelOptions options;
-    options.threads = 1;
-    auto opened = Model::Open(ECPHORY_TEST_DATA "/golden/v41/A", options);
+    auto opened = OpenGoldenModel("cpu");
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
     return *opened;
   }();
   return model;
+}
+
+// Null where there is no GPU.
+inline std::shared_ptr<const Model> GoldenModelOnGpu() {
+  auto opened = OpenGoldenModel("cuda");
+  if (opened.status().code() == StatusCode::kUnsupported) return nullptr;
+  EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+  return *opened;
 }
 
 }  // namespace ecphory::testing
