@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -88,6 +89,9 @@ class ModelBench {
 
  private:
   const ModelConfig& config() const { return model_->config(); }
+  // Whether a step draws the token of the next one, as in a generation: on a
+  // device that begins with it before the host has it.
+  bool FollowsDraws() const { return !forward_.device->is_host(); }
 
   Status RunPrompt(uint64_t seed) {
     ECPHORY_RETURN_IF_ERROR(prompt_session_->Truncate(0));
@@ -177,9 +181,18 @@ Status ModelBench::TimeSession(const SessionOptions& options,
                            Session::Create(model_, options));
   ECPHORY_RETURN_IF_ERROR(session->Restore(filled));
   std::vector<double> seconds;
-  const auto step = [&](std::span<const int32_t> token) {
-    session->Prefetch(token);
-    return session->Append(token, {});
+  int32_t drawn = -1;
+  std::mt19937_64 random;
+  const auto step = [&](std::span<const int32_t> token) -> Status {
+    if (!FollowsDraws()) {
+      session->Prefetch(token);
+      return session->Append(token, {});
+    }
+    if (drawn < 0) drawn = token[0];
+    session->Prefetch({&drawn, 1});
+    ECPHORY_ASSIGN_OR_RETURN(drawn, session->Step(drawn, SamplerOptions(),
+                                                  random(), /*goes_on=*/true));
+    return {};
   };
   ECPHORY_RETURN_IF_ERROR(
       TimeSteps(step, session->context() - session->position(), 1, &seconds));
@@ -203,11 +216,20 @@ Status ModelBench::TimeBatch(const SessionOptions& options,
     sessions.push_back(std::move(session));
   }
   std::vector<double> seconds;
-  const auto step = [&](std::span<const int32_t> tokens) {
+  std::vector<int32_t> drawn;
+  std::mt19937_64 random;
+  const auto step = [&](std::span<const int32_t> tokens) -> Status {
+    if (!drawn.empty()) tokens = drawn;
     for (size_t i = 0; i < next.size(); ++i) next[i].token = tokens[i];
     batch->Prefetch(next);
-    ECPHORY_RETURN_IF_ERROR(batch->Step(next));
-    return batch->Draw(draws).status();
+    if (!FollowsDraws()) {
+      ECPHORY_RETURN_IF_ERROR(batch->Step(next));
+      return batch->Draw(draws).status();
+    }
+    for (BatchDraw& draw : draws)
+      draw = {draw.session, SamplerOptions(), random()};
+    ECPHORY_ASSIGN_OR_RETURN(drawn, batch->Step(next, draws, /*goes_on=*/true));
+    return {};
   };
   ECPHORY_RETURN_IF_ERROR(
       TimeSteps(step, sessions[0]->context() - sessions[0]->position(),
@@ -216,8 +238,9 @@ Status ModelBench::TimeBatch(const SessionOptions& options,
   return {};
 }
 
-// Tokens are random: a sequence that a model writes would choose its experts in
-// some other way, but no less of them.
+// Tokens are random, or drawn as a generation does by default: a sequence that
+// a model writes would choose its experts in some other way, but no less of
+// them.
 Status ModelBench::TimeSteps(const Step& step, uint64_t room, size_t sequences,
                              std::vector<double>* seconds) const {
   const size_t steps = std::min<uint64_t>(room, kWarmSteps + kMostSteps);
