@@ -75,9 +75,10 @@ VectorProduct VectorOf(const TileArgs& a) {
 
 // Few tokens are multiplied with these by ops/cuda/matmul_vector.cuh, with
 // other formats by ops/cuda/matmul_stream.cuh. That takes FP8 matrices of more
-// bytes and columns, too, which decoding does not bound: it has two blocks on a
-// multiprocessor, but then none of the next launch's (8192 x 4096 on an H200
-// 10.8 us, where the other takes 12.3; 2304 x 5120 7.1 and 5.9).
+// bytes, too, which decoding does not bound, unless their columns are many: it
+// has two blocks on a multiprocessor, but then none of the next launch's (8192
+// x 4096 on an H200 10.8 us, where the other takes 12.3; 2304 x 5120 6.9 and
+// 5.7; 5120 x 8192 16.5 and 15.4).
 template <WeightFormat kFormat>
 inline constexpr bool kHasVector =
     kFormat == WeightFormat::kFp8Tile32 || kFormat == WeightFormat::kFp4Row32 ||
@@ -124,7 +125,7 @@ void RunFewTokens(const std::vector<TileArgs>& products) {
     cols = std::max(cols, a.weight.cols);
   }
   const bool large = kFormat == WeightFormat::kFp8Tile32 &&
-                     (bytes > kMostFp8Bytes || cols > kMostFp8Cols);
+                     bytes > kMostFp8Bytes && cols <= kMostFp8Cols;
   for (const TileArgs& a : products) {
     if (CanBeVector<kFormat>(a) &&
         (!large || !CanStream<kFormat>(a.weight, a.x, a.x_stride))) {

@@ -20,7 +20,6 @@ struct VectorProduct {
   size_t x_stride;
   size_t y_stride;
   unsigned first_block, blocks;  // of the grid
-  int sharers;                   // as in VectorShape
   bool round_bf16;
 };
 
@@ -29,21 +28,22 @@ struct VectorArgs {
   VectorProduct of[kMostVectorProducts];
   int count;
   int tokens;
+  int slots;  // as in VectorShape
 };
 
 __host__ __device__ inline VectorShape ShapeOf(const VectorProduct& p,
-                                               int tokens) {
+                                               int tokens, int slots) {
   return {.cols = static_cast<int>(p.weight.cols),
           .rows = static_cast<int>((p.weight.rows + p.blocks - 1) / p.blocks),
           .tokens = tokens,
-          .sharers = p.sharers};
+          .slots = slots};
 }
 
 template <WeightFormat kFormat, int kTokens>
 __global__ void __launch_bounds__(kVectorThreads, kTokens <= 2 ? 2 : 1)
     VectorKernel(const __grid_constant__ VectorArgs a) {
   extern __shared__ uint4 vector_memory[];
-  __shared__ int bad[kTokens + 1];
+  __shared__ int bad[VectorBlock<kFormat, kTokens>::kFlags];
   LetNextStart();
   int product = 0;
   while (product + 1 < a.count && a.of[product + 1].first_block <= blockIdx.x) {
@@ -52,12 +52,11 @@ __global__ void __launch_bounds__(kVectorThreads, kTokens <= 2 ? 2 : 1)
   const VectorProduct& p = a.of[product];
   const Matrix& m = p.weight;
   const int tokens = kTokens == 1 ? 1 : a.tokens;
-  const VectorShape shape = ShapeOf(p, tokens);
   const size_t index = blockIdx.x - p.first_block;
   const size_t begin = m.rows * index / p.blocks;
   const size_t end = m.rows * (index + 1) / p.blocks;
   VectorBlock<kFormat, kTokens> block(
-      m, begin, static_cast<int>(end - begin), shape,
+      m, begin, static_cast<int>(end - begin), ShapeOf(p, tokens, a.slots),
       reinterpret_cast<uint8_t*>(vector_memory), bad);
   WaitForEarlier();
   const auto row_of = [&p](int token) { return p.x + token * p.x_stride; };
@@ -72,8 +71,9 @@ template <WeightFormat kFormat>
 size_t VectorMemory(const VectorArgs& args) {
   int most = 0;
   for (int i = 0; i < args.count; ++i) {
-    most = std::max(
-        most, VectorLayout<kFormat>(ShapeOf(args.of[i], args.tokens)).bytes);
+    most = std::max(most, VectorLayout<kFormat>(
+                              ShapeOf(args.of[i], args.tokens, args.slots))
+                              .bytes);
   }
   return static_cast<size_t>(most);
 }
@@ -99,9 +99,6 @@ unsigned ShareBlocks(VectorArgs& args, size_t blocks) {
     p.first_block = first;
     p.blocks = static_cast<unsigned>(
         std::min(CeilDiv(bytes_of(i), low), p.weight.rows));
-    p.sharers = VectorSharers<kFormat>(
-        CeilDiv(CeilDiv(p.weight.rows, size_t{p.blocks}), size_t{16}),
-        p.weight.cols);
     first += p.blocks;
   }
   return first;
@@ -112,11 +109,11 @@ bool CanVector(const Matrix& m, const float* x, size_t x_stride) {
   using F = VectorFormat<kFormat>;
   const uintptr_t bits = reinterpret_cast<uintptr_t>(m.data) |
                          static_cast<uintptr_t>(m.row_bytes());
-  const VectorProduct p{.weight = m, .blocks = 1u << 30, .sharers = 16};
+  const VectorProduct p{.weight = m, .blocks = 1u << 30};
   return m.cols % F::kAligned == 0 && bits % 16 == 0 &&
          reinterpret_cast<uintptr_t>(x) % 16 == 0 && x_stride % 4 == 0 &&
-         FitsStreamMemory(VectorLayout<kFormat>(ShapeOf(p, 1)).bytes +
-                          VectorLayout<kFormat>::kRing);
+         FitsStreamMemory(
+             VectorLayout<kFormat>(ShapeOf(p, 1, kFewestSlots)).bytes);
 }
 
 template <WeightFormat kFormat, int kTokens>
@@ -130,13 +127,13 @@ void LaunchVector(const VectorArgs& args, unsigned blocks, size_t shared) {
 // CanVector() says of each product that it can.
 template <WeightFormat kFormat>
 void RunVector(VectorArgs args, size_t tokens) {
-  constexpr size_t kRing = VectorLayout<kFormat>::kRing;
   args.tokens = 1;
   const size_t wave = static_cast<size_t>(Multiprocessors());
-  const auto bytes = [&] { return VectorMemory<kFormat>(args) + kRing; };
+  const auto bytes = [&] { return VectorMemory<kFormat>(args); };
   // A block a multiprocessor, or several where its rows would take more memory
   // than two can have; or than one can have, where x takes so much.
   const size_t half = HalfSharedMemory();
+  args.slots = kFewestSlots;
   size_t waves = 1;
   unsigned blocks = ShareBlocks<kFormat>(args, wave);
   while (bytes() > half && waves < 16) {
@@ -150,9 +147,14 @@ void RunVector(VectorArgs args, size_t tokens) {
   }
   while (tokens > 0) {
     size_t some = std::min(tokens, kMaxFewTokens);
-    args.tokens = static_cast<int>(some);
+    args.tokens = static_cast<int>(some), args.slots = kFewestSlots;
     while (!FitsStreamMemory(bytes())) --args.tokens;
     some = static_cast<size_t>(args.tokens);
+    const bool shares = bytes() <= half;
+    args.slots = kMostSlots;
+    if (shares ? bytes() > half : !FitsStreamMemory(bytes())) {
+      args.slots = kFewestSlots;
+    }
     const size_t shared = bytes();
     if (some == 1) {
       LaunchVector<kFormat, 1>(args, blocks, shared);

@@ -1,10 +1,9 @@
 // A block's part of a product of a few vectors with FP8, FP4 or Q8_0 weights:
-// bound by reading the weights. It has some rows, and each of its warps a share
-// of their columns; a warp keeps pieces of its rows (ops/cuda/
-// vector_weights.cuh) on their way into its own part of shared memory, and
-// starts to before x is there. Each 128 columns of x have a power of two of
-// their own, so that no step waits for all of x but the one barrier before the
-// products.
+// bound by reading the weights. It has some rows, and each of its warps every
+// kVectorWarps-th piece of them (ops/cuda/vector_weights.cuh); a warp keeps
+// several on their way into its own part of shared memory, and starts to before
+// x is there. Each 128 columns of x have a power of two of their own, so that
+// no step waits for all of x but the one barrier before the products.
 #pragma once
 
 #include "ops/cuda/operand.cuh"
@@ -18,81 +17,101 @@ namespace ecphory::cuda {
 inline constexpr int kVectorWarps = 16;
 inline constexpr int kVectorThreads = kVectorWarps * 32;
 
+// Pieces of a warp that are on their way.
+inline constexpr int kFewestSlots = 3, kMostSlots = 4;
+
+__host__ __device__ inline int TilesOf(int rows) {
+  return (rows + kVectorRows - 1) / kVectorRows;
+}
+
 // What blocks of a product have in common.
 struct VectorShape {
   int cols;
-  int rows;     // at most
-  int tokens;   // at a time
-  int sharers;  // warps of a block that share the columns of 16 rows
+  int rows;    // at most
+  int tokens;  // at a time
+  int slots;   // kFewestSlots or kMostSlots
 };
 
-// How shared memory is divided behind the ring; offsets in bytes.
+// How shared memory is divided; offsets in bytes.
 template <WeightFormat kFormat>
 struct VectorLayout {
   using F = VectorFormat<kFormat>;
-  static constexpr int kRingOfWarp = F::Walk::kSlots * F::Walk::kSlotBytes;
-  static constexpr int kRing = kVectorWarps * kRingOfWarp;
+  static constexpr int kSlot = kVectorRows * F::kPitch;
 
   __host__ __device__ explicit VectorLayout(const VectorShape& shape) {
-    // Those of whole pieces.
-    spans = (shape.cols + F::kCols - 1) / F::kCols * (F::kCols / kSpan);
-    pitch = spans * kSpan * F::kPartBytes + F::kPitchRest;
-    rows = (shape.rows + 15) / 16 * 16;
+    pieces = shape.cols / F::kCols;
+    spans = shape.cols / kSpan;
+    pitch = shape.cols * F::kPartBytes + F::kPitchRest;
+    tiles = TilesOf(shape.rows);
+    // Warps that have sums of a tile.
+    sharers = pieces < kVectorWarps ? pieces : kVectorWarps;
     // An odd number of words: the factors of 8 rows lie in different banks.
     factor_pitch = 4 * (spans | 1);
-    int factor_rows = F::kFactor == FactorPlace::kBeside ? shape.rows : 0;
+    int factor_rows = F::kFactor == FactorPlace::kBeside
+                          ? TilesOf(shape.rows) * kVectorRows
+                          : 0;
     if (kFormat == WeightFormat::kFp8Tile32) factor_rows = shape.rows / 32 + 2;
-    zeros = shape.tokens * F::kParts * pitch;
-    factors = zeros + kVectorZeros;
+    parts = kVectorWarps * shape.slots * kSlot;
+    factors = parts + shape.tokens * F::kParts * pitch;
     scales = factors + factor_rows * factor_pitch;
     sums = scales + 4 * shape.tokens * spans;
-    bytes = sums + 4 * shape.tokens * shape.sharers * rows;
+    bytes = sums + 4 * shape.tokens * tiles * sharers * kVectorRows;
     bytes = (bytes + 15) / 16 * 16;
   }
-  int spans, pitch, rows, factor_pitch;
-  int zeros, factors, scales, sums, bytes;
+  int pieces, spans, pitch, tiles, sharers;
+  int factor_pitch;
+  int parts, factors, scales, sums, bytes;
 };
 
-// The e8m0 scales of the block's rows as they are, four blocks at a time, zeros
-// behind the last. *extreme is set where one is 0 or 255, whose values are no
-// normal floats.
+// The e8m0 scales of a matrix's rows row0 .. row0 + rows - 1 in shared memory,
+// four at a time.
 template <WeightFormat kFormat>
-__device__ void LoadFactors(const Matrix& m, size_t row0, int rows,
-                            const VectorLayout<kFormat>& layout,
-                            uint8_t* factors, int* extreme) {
-  const int blocks = static_cast<int>(m.cols / 32), fours = layout.spans;
-  size_t first = m.first_row + row0, last = first + rows - 1;
-  if (kFormat == WeightFormat::kFp8Tile32) first /= 32, last /= 32;
-  const uint8_t* const from = m.scales + first * blocks;
-  const bool words =
-      blocks % 4 == 0 && reinterpret_cast<uintptr_t>(from) % 4 == 0;
-  const int count = static_cast<int>(last - first + 1) * fours;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < count; i += kVectorThreads) {
-    const int row = i / fours, four = i % fours;
-    const uint8_t* const codes = from + row * blocks + 4 * four;
-    const int valid = max(0, min(4, blocks - 4 * four));
-    uint32_t word = 0;
-    if (words && valid == 4) {
-      word = __ldg(reinterpret_cast<const uint32_t*>(codes));
-    } else {
-      for (int j = 0; j < valid; ++j) word |= __ldg(codes + j) << (8 * j);
-    }
-    *reinterpret_cast<uint32_t*>(factors + row * layout.factor_pitch +
-                                 4 * four) = word;
-    if (valid > 0) {
-      const uint32_t seen = 0x80808080u >> (8 * (4 - valid));
-      if ((ExtremeBytes(word) & seen) != 0) *extreme = 1;
-    }
+struct VectorFactors {
+  __device__ VectorFactors(const Matrix& m, size_t row0, int rows,
+                           const VectorLayout<kFormat>& layout,
+                           uint8_t* in_memory)
+      : memory(in_memory), fours(layout.spans), pitch(layout.factor_pitch) {
+    size_t first = m.first_row + row0, last = first + rows - 1;
+    if (kFormat == WeightFormat::kFp8Tile32) first /= 32, last /= 32;
+    from = m.scales + first * 4 * fours;
+    count = static_cast<int>(last - first + 1) * fours;
   }
-}
+  __device__ uint8_t* Place(int i) const {
+    return memory + i / fours * pitch + 4 * (i % fours);
+  }
+  // Begins to copy them; a thread's are there when its copies are. All
+  // threads of the block call it, and synchronize before others' are read.
+  __device__ void Copy() const {
+    const bool words = reinterpret_cast<uintptr_t>(from) % 4 == 0;
+    for (int i = threadIdx.x; i < count; i += kVectorThreads) {
+      if (words) {
+        CopyAsync<4>(Place(i), from + 4 * i);
+      } else {
+        for (int j = 0; j < 4; ++j) Place(i)[j] = __ldg(from + 4 * i + j);
+      }
+    }
+    CommitCopies();
+  }
+  // Whether one of the thread's own is 0 or 255, whose values are no normal
+  // floats.
+  __device__ bool HasExtremes() const {
+    uint32_t extremes = 0;
+    for (int i = threadIdx.x; i < count; i += kVectorThreads) {
+      extremes |= ExtremeBytes(Word(Place(i)));
+    }
+    return (extremes & 0x80808080u) != 0;
+  }
+  uint8_t* memory;
+  int fours, pitch, count;
+  const uint8_t* from;
+};
 
 // The parts of x, whose rows row_of(token) gives, in shared memory and the
-// powers of two of its spans, kHeld spans of a warp at a time. All threads of
-// the block call it and synchronize afterwards. bad[token] is set where digits
-// cannot hold what is not finite.
+// powers of two of its spans, kHeld spans of a warp at a time. All threads
+// of the block call it and synchronize afterwards. bad[token] is set where
+// digits cannot hold what is not finite.
 template <WeightFormat kFormat, int kHeld, typename RowOf>
-__device__ void SplitSpans(const RowOf& row_of, int cols, int tokens,
+__device__ void SplitSpans(const RowOf& row_of, int tokens,
                            const VectorLayout<kFormat>& layout, uint8_t* parts,
                            float* scales, int* bad) {
   using F = VectorFormat<kFormat>;
@@ -107,9 +126,9 @@ __device__ void SplitSpans(const RowOf& row_of, int cols, int tokens,
       const int item = first + j * kVectorWarps;
       token[j] = tokens == 1 ? 0 : item / layout.spans;
       span[j] = tokens == 1 ? item : item % layout.spans;
-      held[j] = item < items ? F::Load(row_of(token[j]),
-                                       kSpan * span[j] + 4 * lane, cols)
-                             : make_float4(0, 0, 0, 0);
+      held[j] = item < items
+                    ? F::Load(row_of(token[j]), kSpan * span[j] + 4 * lane)
+                    : make_float4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int j = 0; j < kHeld; ++j) {
@@ -166,61 +185,135 @@ __device__ __noinline__ void RowsByValue(const Matrix& m, size_t row0, int rows,
   }
 }
 
-// The rows row0 .. row0 + rows - 1 of a matrix.
+// A warp's pieces. Those of a block are in the order of its tiles and, in each,
+// of the columns.
+struct PieceOrder {
+  __device__ explicit PieceOrder(int of_tile)
+      : pieces(of_tile),
+        step_tiles(kVectorWarps / of_tile),
+        step_pieces(kVectorWarps % of_tile) {
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    tile = warp / pieces, piece = warp % pieces;
+  }
+  // Returns whether it went on to a tile behind those it skips.
+  __device__ bool Advance() {
+    piece += step_pieces, tile += step_tiles;
+    const bool behind = piece >= pieces;
+    if (behind) piece -= pieces, ++tile;
+    return behind;
+  }
+  int pieces, step_tiles, step_pieces;
+  int tile, piece;
+};
+
+// The copies of a warp's pieces. (Of formats whose pieces are no multiple of 16
+// bytes a warp has all odd ones or all even ones: rows are of an even number.)
+template <WeightFormat kFormat>
+struct PieceWalk {
+  using F = VectorFormat<kFormat>;
+  static constexpr int kAll = kVectorRows * F::kUnits;
+  static constexpr int kCopies = (kAll + 31) / 32;
+
+  __device__ PieceWalk(const Matrix& m, size_t row0, int rows, int pieces)
+      : next(pieces),
+        row_bytes(pieces * F::kPieceBytes),
+        left(rows - kVectorRows * next.tile),
+        from(m.data +
+             (m.first_row + row0 + kVectorRows * next.tile) *
+                 static_cast<size_t>(row_bytes) +
+             (F::kPieceBytes * next.piece & ~15)) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+    for (int j = 0; j < kCopies; ++j) {
+      const int i = lane + 32 * j;
+      offset[j] = i / F::kUnits * row_bytes + 16 * (i % F::kUnits);
+    }
+  }
+  // The next piece; nothing behind the last, nor rows behind the block's.
+  __device__ void Fetch(uint8_t* slot) {
+    if (left > 0) {
+      const int lane = static_cast<int>(threadIdx.x % 32);
+      const int units = min(left, kVectorRows) * F::kUnits;
+#pragma unroll
+      for (int j = 0; j < kCopies; ++j) {
+        const int i = lane + 32 * j;
+        if (i < units) {
+          CopyAsync<16>(slot + i / F::kUnits * F::kPitch + 16 * (i % F::kUnits),
+                        from + offset[j]);
+        }
+      }
+      const bool behind = next.Advance();
+      left -= kVectorRows * next.step_tiles;
+      from += kVectorRows * next.step_tiles * row_bytes +
+              next.step_pieces * F::kPieceBytes;
+      if (behind) left -= kVectorRows, from += (kVectorRows - 1) * row_bytes;
+    }
+    CommitCopies();
+  }
+
+  PieceOrder next;
+  int row_bytes, left;  // rows from the tile's first on
+  const uint8_t* from;
+  int offset[kCopies];
+};
+
+// The rows row0 .. row0 + rows - 1 of a matrix times x.
 template <WeightFormat kFormat, int kTokens>
 struct VectorBlock {
   using F = VectorFormat<kFormat>;
-  using Walk = typename F::Walk;
   using Layout = VectorLayout<kFormat>;
 
-  // Has the first weights fetched. All threads of the block make it; `flags`
-  // holds kTokens + 1 ints. No other's last steps may still use `memory`.
+  // Of the tokens, of the factors, and one that is never set.
+  static constexpr int kFlags = kTokens + 2;
+
+  // Has the first weights fetched, and the factors in front of them. All
+  // threads of the block make it; `flags` holds kFlags ints. No other's last
+  // steps may still use `shared`.
   __device__ VectorBlock(const Matrix& matrix, size_t first_row, int row_count,
                          const VectorShape& of_blocks, uint8_t* shared,
                          int* flags)
       : m(matrix),
         row0(first_row),
         rows(row_count),
-        shape(of_blocks),
+        slots(of_blocks.slots),
         layout(of_blocks),
-        ring(shared + threadIdx.x / 32 * Layout::kRingOfWarp),
-        memory(shared + Layout::kRing),
+        memory(shared),
+        ring(shared + threadIdx.x / 32 * of_blocks.slots * Layout::kSlot),
         bad(flags),
-        walk(Range()) {
-    for (int s = 0; s < Walk::kSlots; ++s) {
-      walk.Fetch(ring + s * Walk::kSlotBytes);
-    }
-    if (threadIdx.x <= kTokens) bad[threadIdx.x] = 0;
-    __syncthreads();
+        walk(matrix, first_row, row_count, layout.pieces) {
+    if (threadIdx.x < kFlags) bad[threadIdx.x] = 0;
     if constexpr (F::kFactor == FactorPlace::kBeside) {
-      LoadFactors<kFormat>(m, row0, rows, layout, Factors(), bad + kTokens);
-    }
-    if (threadIdx.x < kVectorZeros / 4) {
-      reinterpret_cast<uint32_t*>(memory + layout.zeros)[threadIdx.x] = 0;
+      const VectorFactors<kFormat> factors(m, row0, rows, layout,
+                                           memory + layout.factors);
+      factors.Copy();
+      FillRing();
+      __syncthreads();
+      WaitForSlot<1>();
+      if (factors.HasExtremes()) bad[kTokens] = 1;
+    } else {
+      FillRing();
+      __syncthreads();
     }
   }
 
-  __device__ PieceRange Range() const {
-    const int warp = static_cast<int>(threadIdx.x / 32);
-    const int tile_step = kVectorWarps / shape.sharers;
-    const int tile = warp / shape.sharers;
-    const size_t row_bytes =
-        static_cast<size_t>(shape.cols / 32) * Fragment<kFormat>::kBlockBytes;
-    return {.data = m.data + (m.first_row + row0) * row_bytes,
-            .row_bytes = row_bytes,
-            .rows = rows,
-            // Warps that are too many are idle.
-            .tiles = tile < tile_step ? (rows + 15) / 16 : 0,
-            .tile = tile,
-            .tile_step = tile_step,
-            .piece = Share(),
-            .step = shape.sharers,
-            .pieces = (shape.cols + F::kCols - 1) / F::kCols};
+  __device__ void FillRing() {
+    for (int s = 0; s < slots; ++s) walk.Fetch(ring + s * Layout::kSlot);
   }
-  __device__ int Share() const {
-    return static_cast<int>(threadIdx.x / 32) % shape.sharers;
+  // Waits for all of the thread's copies but those of the kSooner + slots - 1
+  // latest pieces.
+  template <int kSooner>
+  __device__ void WaitForSlot() const {
+    if (slots == kMostSlots) {
+      WaitForCopies<kMostSlots - 1 + kSooner>();
+    } else {
+      WaitForCopies<kFewestSlots - 1 + kSooner>();
+    }
   }
-  __device__ uint8_t* Factors() const { return memory + layout.factors; }
+
+  // Of a piece: bytes of a part of x, and spans.
+  static constexpr int kPieceColumns = F::kCols * F::kPartBytes;
+  static constexpr int kPieceSpans = F::kCols / kSpan;
+
   __device__ float* Floats(int offset) const {
     return reinterpret_cast<float*>(memory + offset);
   }
@@ -231,86 +324,70 @@ struct VectorBlock {
   // Reads x, whose rows row_of(token) gives.
   template <typename RowOf>
   __device__ void Split(int tokens, const RowOf& row_of) {
-    SplitSpans<kFormat, kHeld>(row_of, shape.cols, tokens, layout, memory,
+    SplitSpans<kFormat, kHeld>(row_of, tokens, layout, memory + layout.parts,
                                Floats(layout.scales), bad);
     __syncthreads();
   }
 
-  // Those of rows `row` and row + 8 of the block, at the warp's first piece.
-  __device__ PieceFactors FactorsOf(int row) const {
-    PieceFactors own{Factors(), 0};
-    if constexpr (F::kFactor == FactorPlace::kBeside) {
-      const auto at = [&](int in_block) {
-        size_t of = static_cast<size_t>(min(in_block, rows - 1));
-        if (kFormat == WeightFormat::kFp8Tile32) {
-          const size_t first = m.first_row + row0;
-          of = (first + of) / 32 - first / 32;
-        }
-        return static_cast<int>(of) * layout.factor_pitch;
-      };
-      own.low += at(row) + Share() * F::kBlocks;
-      own.to_high = at(row + 8) - at(row);
+  // The factors of the lane's row of a tile, in its blocks of the first piece.
+  // (Behind the last row they are any.)
+  __device__ const uint8_t* LaneFactorsOf(int tile) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    int row = kVectorRows * tile + lane / 4;
+    if (kFormat == WeightFormat::kFp8Tile32) {
+      row = (static_cast<int>((m.first_row + row0) % 32) + row) / 32;
     }
-    return own;
+    return memory + layout.factors + row * layout.factor_pitch + lane % 4 / 2;
   }
 
-  // The sums of the warp's share into its place in shared memory.
+  // The sums of the warp's pieces into their place in shared memory. Pieces are
+  // in the order of the tiles and, in each, of the columns; a stage has those
+  // of all warps.
   __device__ void Multiply(int tokens) {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    const int g = lane / 4, t = lane % 4;
-    const VectorParts x{.parts = memory,
-                        .zeros = memory + layout.zeros,
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    const VectorParts x{.parts = memory + layout.parts,
                         .scales = Floats(layout.scales),
                         .pitch = layout.pitch,
                         .spans = layout.spans,
                         .last = tokens - 1};
-    const typename F::Reader reader(x.zeros);
-    const PieceRange& range = walk.range;
-    constexpr int kSums = F::kDigits ? kTokens : (kTokens + 3) / 4;
+    const typename F::Reader reader(bad + kTokens + 1);
+    const uint8_t* const columns = F::Columns(x);
+    const int token_step = layout.tiles * layout.sharers * kVectorRows;
+    float* const lane_sums = Floats(layout.sums) + lane / 4;
+    constexpr int kSums = F::kDigits ? kTokens : (kTokens + 1) / 2;
+    constexpr int kOfSum = F::kDigits ? 1 : 2;  // tokens
+    const int tiles = TilesOf(rows);
     int slot = 0;
-    for (int tile = range.tile; tile < range.tiles; tile += range.tile_step) {
-      float sums[kSums][2] = {};
-      typename F::Columns columns(x, F::kCols, Share(), shape.sharers);
-      const int row = 16 * tile + g;
-      PieceFactors factors = FactorsOf(row);
-      const float* scales = x.scales + Share() * (F::kCols / kSpan);
+    PieceOrder now(layout.pieces);
+    const uint8_t* lane_factors = LaneFactorsOf(now.tile);
+    const int into = F::kPieceBytes * now.piece % 16;  // a slot
+    float sums[kSums] = {};
 #pragma unroll 1
-      for (int piece = range.piece; piece < range.pieces; piece += range.step) {
-        WaitForCopies<Walk::kSlots - 1>();
-        __syncwarp();
-        uint8_t* const staged = ring + slot * Walk::kSlotBytes;
-        F::template Multiply<kTokens>(reader, staged, piece, columns, scales,
-                                      x.spans, factors, sums);
-        columns.Advance();
-        factors.low += shape.sharers * F::kBlocks;
-        scales += shape.sharers * (F::kCols / kSpan);
-        __syncwarp();
-        walk.Fetch(staged);
-        slot = (slot + 1) % Walk::kSlots;
-      }
-      float* const to = Floats(layout.sums) + Share() * layout.rows + row;
-      const int token_step = shape.sharers * layout.rows;
-      if constexpr (F::kDigits) {
-        const float weight = t % 2 == 0 ? 0x1p-15f : 1.0f;
+    while (now.tile < tiles) {
+      WaitForSlot<0>();
+      __syncwarp();
+      uint8_t* const staged = ring + slot * Layout::kSlot;
+      F::template Multiply<kTokens>(
+          reader, staged + into, columns + now.piece * kPieceColumns,
+          lane_factors + now.piece * F::kBlocks,
+          x.scales + now.piece * kPieceSpans, x, sums);
+      __syncwarp();
+      walk.Fetch(staged);
+      slot = slot + 1 == slots ? 0 : slot + 1;
+      const int sharer = now.pieces < kVectorWarps ? now.piece : warp;
+      const int ended = now.tile;
+      now.Advance();
+      if (now.tile == ended) continue;
+      lane_factors = LaneFactorsOf(now.tile);
+      float* const to =
+          lane_sums + (ended * layout.sharers + sharer) * kVectorRows;
 #pragma unroll
-        for (int token = 0; token < kTokens; ++token) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            float sum = weight * sums[token][half];
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            if (t == 0 && token < tokens) {
-              to[token * token_step + 8 * half] = sum;
-            }
-          }
-        }
-      } else {
-#pragma unroll
-        for (int j = 0; j < kSums; ++j) {
-          if (4 * j + t >= tokens) continue;
-          float* const of = to + (4 * j + t) * token_step;
-          of[0] = sums[j][0], of[8] = sums[j][1];
-        }
+      for (int i = 0; i < kSums; ++i) {
+        const float sum = F::OfRow(sums[i]);
+        const int token = kOfSum * i + lane % 4;
+        if (lane % 4 < kOfSum && token < tokens) to[token * token_step] = sum;
+        sums[i] = 0;
       }
     }
     __syncthreads();
@@ -319,15 +396,24 @@ struct VectorBlock {
   // store(token, row of the block, sum) by one thread each.
   template <typename RowOf, typename Store>
   __device__ void Finish(int tokens, const RowOf& row_of, const Store& store) {
-    for (int i = threadIdx.x; i < tokens * layout.rows; i += kVectorThreads) {
-      const int token = kTokens == 1 ? 0 : i / layout.rows;
-      const int row = kTokens == 1 ? i : i % layout.rows;
-      if (row >= rows) continue;
-      const float* const from =
-          Floats(layout.sums) + token * shape.sharers * layout.rows + row;
-      float sum = from[0];
-      for (int s = 1; s < shape.sharers; ++s) sum += from[s * layout.rows];
-      store(token, row, sum * F::kPower);
+    // Four lanes a row.
+    const int count = TilesOf(rows) * kVectorRows;
+    for (int i = threadIdx.x; i < 4 * tokens * count; i += kVectorThreads) {
+      const int token = kTokens == 1 ? 0 : i / 4 / count;
+      const int row = kTokens == 1 ? i / 4 : i / 4 % count;
+      const int tile = token * layout.tiles + row / kVectorRows;
+      const float* const from = Floats(layout.sums) +
+                                tile * layout.sharers * kVectorRows +
+                                row % kVectorRows;
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < kVectorWarps / 4; ++j) {
+        const int sharer = i % 4 + 4 * j;
+        if (sharer < layout.sharers) sum += from[sharer * kVectorRows];
+      }
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      if (i % 4 == 0 && row < rows) store(token, row, sum * F::kPower);
     }
     bool any = bad[kTokens] != 0;
     for (int token = 0; token < tokens; ++token) any |= bad[token] != 0;
@@ -342,29 +428,13 @@ struct VectorBlock {
   const Matrix& m;
   const size_t row0;
   const int rows;
-  const VectorShape shape;
+  const int slots;
   const Layout layout;
-  uint8_t* const ring;
   uint8_t* const memory;
+  uint8_t* const ring;  // of the warp
   int* const bad;
-  Walk walk;
+  PieceWalk<kFormat> walk;
 };
-
-// How many warps share the columns of 16 rows: so that the busiest warp has the
-// fewest pieces, by the shape alone.
-template <WeightFormat kFormat>
-int VectorSharers(size_t tiles, size_t cols) {
-  const size_t pieces = CeilDiv(cols, size_t{VectorFormat<kFormat>::kCols});
-  int best = kVectorWarps;
-  size_t least = SIZE_MAX;
-  for (int sharers = kVectorWarps; sharers >= 1; --sharers) {
-    const size_t most =
-        CeilDiv(tiles, static_cast<size_t>(kVectorWarps / sharers)) *
-        CeilDiv(pieces, static_cast<size_t>(sharers));
-    if (most < least) least = most, best = sharers;
-  }
-  return best;
-}
 
 // Shared memory of a block when two are to be on a multiprocessor.
 inline size_t HalfSharedMemory() {

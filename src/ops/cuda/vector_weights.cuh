@@ -1,10 +1,17 @@
 // Weights of a product with a few vectors (ops/cuda/matmul_vector.cuh): how
-// pieces of 16 rows lie in shared memory, and how a warp multiplies one.
+// pieces of 8 rows lie in shared memory, and how a warp multiplies one.
 //
-// A lane 4g + t holds rows g and g + 8 of the tensor cores' first operand. FP8
-// weights are fp16, and x is two parts of fp16 that add up to it. Weights that
-// are small integers times a block's scale stay integers, and x is four digits
-// of base 256: the sums of a block are exact.
+// The tensor cores' first operand has 16 rows: rows g of it are a matrix's rows
+// in a block of 32 columns, and rows g + 8 the same ones in the next block. The
+// other operand's first four columns are x in the one block, its last four x in
+// the other: of the sums a quarter each, rows g by the first columns and rows
+// g + 8 by the last, are what is wanted. So a tile is 8 rows, which few
+// blocks of a launch do not fill, and a lane 4g + t has sums of row g, in even
+// blocks where t < 2 and in odd ones otherwise.
+//
+// FP8 weights are fp16, and x is two parts of fp16 that add up to it. Weights
+// that are small integers times a block's scale stay integers, and x is four
+// digits of base 256: the sums of a block are exact.
 #pragma once
 
 #include <cstdint>
@@ -19,130 +26,17 @@ namespace ecphory::cuda {
 // Columns of x that have a power of two in common, which one warp finds.
 inline constexpr int kSpan = 128;
 
-// Bytes of zeros that columns of nothing are read from: a piece's digits.
-inline constexpr int kVectorZeros = 256;
+// Rows of a tile and of its pieces, which lie F::kPitch bytes apart in shared
+// memory so that lanes of different rows read different banks.
+inline constexpr int kVectorRows = 8;
 
 // x of a launch in shared memory: `parts` of token 0, parts pitch bytes apart,
 // tokens kParts * pitch; scales[token * spans + column / kSpan]. Kernels of
 // more tokens than there are repeat the last.
 struct VectorParts {
   const uint8_t* parts;
-  const uint8_t* zeros;  // kVectorZeros
   const float* scales;
   int pitch, spans, last;  // token
-};
-
-// Where a warp's walk over its pieces goes: through tiles of 16 rows, tile_step
-// apart, and in each through pieces of columns, step apart, so that warps that
-// share a tile read what lies beside each other.
-struct PieceRange {
-  const uint8_t* data;  // of the block's first row
-  size_t row_bytes;
-  int rows;   // of the block
-  int tiles;  // of them, or 0 for a warp that has none
-  int tile, tile_step;
-  int piece, step, pieces;
-};
-
-// 16 bytes from device to shared memory, or zeros; `global` is not read then.
-__device__ inline void CopyOrZero(void* shared, const void* global, bool copy) {
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile(
-      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
-      "l"(global), "r"(copy ? 16 : 0)
-      : "memory");
-}
-
-// Pieces of 128 bytes of 16 rows, kPitch bytes apart in shared memory: eight
-// lanes copy a row's. (Units of 16 bytes of a row that were put apart, so that
-// reads need no gaps between rows, halved the rate of copies.)
-template <int kPitch>
-struct LineWalk {
-  static constexpr int kPieceBytes = 128, kSlotBytes = 16 * kPitch;
-  static constexpr int kSlots = 2;  // pieces of a warp that are on their way
-
-  __device__ explicit LineWalk(const PieceRange& all)
-      : range(all), tile(all.tile), piece(all.piece) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    place = lane / 8 * kPitch + lane % 8 * 16;
-    if (piece >= range.pieces) tile = range.tiles;
-    BeginTile();
-  }
-  __device__ void BeginTile() {
-    if (tile >= range.tiles) return;
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const int row = 16 * tile + lane / 8;
-    const int first = piece * kPieceBytes + lane % 8 * 16;
-    left = static_cast<int>(range.row_bytes) - first;
-    rows = range.rows - row;
-    from = range.data + first + static_cast<size_t>(row) * range.row_bytes;
-  }
-  // The next piece; nothing behind the last.
-  __device__ void Fetch(uint8_t* slot) {
-    if (tile < range.tiles) {
-      const int inside = left > 0 ? rows : 0;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        CopyOrZero(slot + place + 4 * j * kPitch,
-                   from + 4 * j * range.row_bytes, 4 * j < inside);
-      }
-      from += range.step * kPieceBytes;
-      left -= range.step * kPieceBytes;
-      piece += range.step;
-      if (piece >= range.pieces) {
-        piece = range.piece, tile += range.tile_step;
-        BeginTile();
-      }
-    }
-    CommitCopies();
-  }
-
-  PieceRange range;
-  int tile, piece, place, left, rows;
-  const uint8_t* from;
-};
-
-// Pieces of four blocks of Q8_0, 136 bytes of a row, in a window of 144 that
-// begins at a multiple of 16: odd pieces lie 8 bytes into it.
-struct WindowWalk {
-  static constexpr int kSlotBytes = 16 * 144;
-  static constexpr int kSlots = 2;
-  static constexpr int kCopies = 5;  // of a lane, of which the last is half
-
-  __device__ explicit WindowWalk(const PieceRange& all)
-      : range(all), tile(all.tile), piece(all.piece) {
-    const unsigned lane = threadIdx.x % 32;
-#pragma unroll
-    for (int j = 0; j < kCopies; ++j) {
-      const unsigned i = lane + 32 * j;
-      offset[j] = i / 9 * static_cast<unsigned>(range.row_bytes) + i % 9 * 16;
-    }
-    if (piece >= range.pieces) tile = range.tiles;
-  }
-  __device__ void Fetch(uint8_t* slot) {
-    if (tile < range.tiles) {
-      const int lane = static_cast<int>(threadIdx.x % 32);
-      const uint8_t* const from = range.data +
-                                  size_t{16} * tile * range.row_bytes +
-                                  (136 * piece & ~15);
-      const int units = 9 * min(range.rows - 16 * tile, 16);
-#pragma unroll
-      for (int j = 0; j < kCopies; ++j) {
-        const int i = lane + 32 * j;
-        if (j + 1 < kCopies || lane < 16) {
-          CopyOrZero(slot + 16 * i, from + (i < units ? offset[j] : 0),
-                     i < units);
-        }
-      }
-      piece += range.step;
-      if (piece >= range.pieces) piece = range.piece, tile += range.tile_step;
-    }
-    CommitCopies();
-  }
-
-  PieceRange range;
-  int tile, piece;
-  unsigned offset[kCopies];
 };
 
 // c += a b of int8 with int32 sums, exact. As Mma() with four values where that
@@ -168,9 +62,8 @@ __device__ inline uint32_t PermuteSigned(uint32_t a, uint32_t b,
 
 // x as integers: hi * 2^15 + lo, each two digits of base 256, so that the
 // largest magnitude of a span lies in [2^28, 2^29). The operand's columns are
-// (block of a pair, digit), with zeros in the other block's, so that two blocks
-// share an accumulator: lane 4g + t has sums of block t / 2, of lo where t is
-// even and of hi where it is odd.
+// (block of a pair, digit): lane 4g + t has sums of lo where t is even and of
+// hi where it is odd.
 struct DigitOperand {
   static constexpr int kParts = 4;
   static constexpr int kPartBytes = 1;  // of a column
@@ -203,53 +96,33 @@ struct DigitOperand {
     planes(hi, digits[2], digits[3]);
   }
 
-  // The lane's columns of each token, at a piece of `cols` and then at every
-  // `pieces`-th one. Even blocks' real ones are in lanes of g < 4, odd blocks'
-  // in the others.
-  struct Columns {
-    __device__ Columns(const VectorParts& x, int cols, int piece, int pieces)
-        : last(x.last) {
-      const int lane = static_cast<int>(threadIdx.x % 32);
-      const int t = lane % 4, digit = lane / 4 % 4, parity = lane / 16;
-      const uint8_t* const own = x.parts + digit * x.pitch + 8 * t;
-      const uint8_t* const zero = x.zeros + 8 * t;
-      // By selection: an index that is not a constant would put them in memory.
-      const bool odd = parity != 0;
-      of[0] = odd ? zero : own + cols * piece;
-      of[1] = odd ? own + cols * piece : zero;
-      step[0] = odd ? 0 : cols * pieces;
-      step[1] = odd ? cols * pieces : 0;
-      token[0] = odd ? 0 : kParts * x.pitch;
-      token[1] = odd ? kParts * x.pitch : 0;
-    }
-    __device__ void Advance() { of[0] += step[0], of[1] += step[1]; }
-    __device__ uint2 Of(int t, int block) const {
-      return *reinterpret_cast<const uint2*>(
-          of[block % 2] + (t == 0 ? 0 : min(t, last)) * token[block % 2] +
-          32 * block);
-    }
-    const uint8_t* of[2];
-    int step[2], token[2], last;
-  };
-  // The sums of a lane's block and digits for rows g and g + 8.
-  static __device__ float Low(const int (&c)[4]) {
-    return static_cast<float>(c[0] + 256 * c[1]);
+  // Where a lane's columns of the first token begin, at column 0.
+  static __device__ const uint8_t* Columns(const VectorParts& x) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return x.parts + lane / 4 % 4 * x.pitch + 32 * (lane / 16) + 8 * (lane % 4);
   }
-  static __device__ float High(const int (&c)[4]) {
-    return static_cast<float>(c[2] + 256 * c[3]);
+  // Those of token t at a pair of blocks; `columns` are at the piece.
+  static __device__ uint2 Of(const uint8_t* columns, const VectorParts& x,
+                             int t, int pair) {
+    return *reinterpret_cast<const uint2*>(
+        columns + (t == 0 ? 0 : min(t, x.last) * kParts * x.pitch) + 64 * pair);
+  }
+  // The sum of the lane's block, digits together.
+  static __device__ float Sum(const int (&c)[4]) {
+    const int even = c[0] + 256 * c[1], odd = c[2] + 256 * c[3];
+    return static_cast<float>(threadIdx.x % 4 < 2 ? even : odd);
+  }
+  // A row's sum of all blocks and digits, in lanes of t = 0.
+  static __device__ float OfRow(float sum) {
+    sum *= threadIdx.x % 2 == 0 ? 0x1p-15f : 1.0f;
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
   }
 };
 
-// What products take of a piece's rows g and, `to_high` after it, g + 8: the
-// e8m0 scales of its blocks in shared memory where they lie beside the codes.
-struct PieceFactors {
-  const uint8_t* low;
-  int to_high;
-};
-// Of code `i` of the two at `codes`; neither is 0 or 255.
-__device__ inline float FactorOf(const uint8_t* codes, int i) {
-  const uint32_t two = *reinterpret_cast<const uint16_t*>(codes);
-  return __uint_as_float((i == 0 ? two << 23 : two << 15) & 0x7f800000u);
+// The value of an e8m0 code in shared memory that is neither 0 nor 255; 0 of 0.
+__device__ inline float FactorAt(const uint8_t* code) {
+  return __uint_as_float(static_cast<uint32_t>(*code) << 23);
 }
 // The upper bit of each byte that is 0 or 255; of none where none is.
 __device__ inline uint32_t ExtremeBytes(uint32_t codes) {
@@ -261,29 +134,29 @@ struct VectorFormat;
 
 template <>
 struct VectorFormat<WeightFormat::kFp4Row32> : DigitOperand {
-  static constexpr int kPitch = 144;
-  using Walk = LineWalk<kPitch>;
   static constexpr bool kDigits = true;
   static constexpr FactorPlace kFactor = FactorPlace::kBeside;
-  static constexpr int kCols = 256, kBlocks = 8;  // of a piece
+  static constexpr int kCols = 256, kBlocks = 8, kPieceBytes = 128;
+  static constexpr int kPitch = 144, kUnits = 8;  // of 16 bytes that are copied
   static constexpr float kPower = 0.5f;           // codes are taken twice
-  static constexpr int kAligned = 32;             // columns of a matrix
+  static constexpr int kAligned = 256;            // columns of a matrix
 
   // Where a block's m-th word of a digit lies, and its four values of x: k is
   // the first, were they in order.
   static __device__ int WordAt(int m) { return m; }
-  static __device__ float4 Load(const float* x, int k, int cols) {
-    return k < cols ? *reinterpret_cast<const float4*>(x + k)
-                    : make_float4(0, 0, 0, 0);
+  static __device__ float4 Load(const float* x, int k) {
+    return *reinterpret_cast<const float4*>(x + k);
   }
   struct Reader {
-    __device__ explicit Reader(const uint8_t* zeros) {
+    // `zero`: one in shared memory.
+    __device__ explicit Reader(const int* zero) {
       const int lane = static_cast<int>(threadIdx.x % 32);
       at = kPitch * (lane / 4) + 4 * (lane % 4);
       // Read from memory as far as the compiler knows: constants would be moved
       // to a register for each look-up.
-      const uint32_t zero = *reinterpret_cast<const volatile uint32_t*>(zeros);
-      positive = 0x04030200u | zero, negative = 0xfdfeff00u | zero;
+      const uint32_t none =
+          static_cast<uint32_t>(*static_cast<const volatile int*>(zero));
+      positive = 0x04030200u | none, negative = 0xfdfeff00u | none;
     }
     // A byte permute looks four codes up; where a selector's upper bit, a
     // code's sign, is set, it gives the sign of the byte instead. So a code's
@@ -299,57 +172,45 @@ struct VectorFormat<WeightFormat::kFp4Row32> : DigitOperand {
     uint32_t positive, negative;  // of the four smallest magnitudes
   };
 
-  // sums[token] += the products of a piece with x, of which the lane's scales
-  // are `scales`, a token's x.spans apart.
+  // sums[token] += the products of a piece with x. `columns` and `factors` are
+  // the lane's, the latter of its row and blocks; `scales` those of the piece's
+  // spans, a token's x.spans apart.
   template <int kTokens>
-  static __device__ void Multiply(const Reader& r, const uint8_t* slot, int,
-                                  const Columns& x, const float* scales,
-                                  int spans, const PieceFactors& factors,
-                                  float (&sums)[kTokens][2]) {
-    const int parity = static_cast<int>(threadIdx.x % 4) / 2;
-    // Of the two blocks of a pair the lane has one: the lower or the upper
-    // byte.
-    const uint32_t to_exponent = parity == 0 ? 1u << 23 : 1u << 15;
-    const auto factor_of = [&](const uint8_t* pair) {
-      const uint32_t two = *reinterpret_cast<const uint16_t*>(pair);
-      return __uint_as_float(two * to_exponent & 0x7f800000u);
-    };
-    float added[kTokens][2] = {};
+  static __device__ void Multiply(const Reader& r, const uint8_t* piece,
+                                  const uint8_t* columns,
+                                  const uint8_t* factors, const float* scales,
+                                  const VectorParts& x,
+                                  float (&sums)[kTokens]) {
+    float added[kTokens] = {};
 #pragma unroll
     for (int pair = 0; pair < kBlocks / 2; ++pair) {
-      int c[kTokens][4] = {};
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int block = 2 * pair + half;
-        const uint8_t* const codes = slot + r.at + 16 * block;
-        const uint32_t low = Word(codes), high = Word(codes + 8 * kPitch);
-        const uint32_t a0 = r.Positive(low), a1 = r.Positive(high);
-        const uint32_t a2 = r.Positive(low >> 16), a3 = r.Positive(high >> 16);
-        const uint32_t not_low = low ^ 0x88888888u;
-        const uint32_t not_high = high ^ 0x88888888u;
-        const uint32_t n0 = r.Negative(not_low), n1 = r.Negative(not_high);
-        const uint32_t n2 = r.Negative(not_low >> 16);
-        const uint32_t n3 = r.Negative(not_high >> 16);
-#pragma unroll
-        for (int t = 0; t < kTokens; ++t) {
-          const uint2 v = x.Of(t, block);
-          MmaInt8(c[t], a0, a1, a2, a3, v.x, v.y);
-          MmaInt8(c[t], n0, n1, n2, n3, v.x, v.y);
-        }
-      }
-      const float low_factor = factor_of(factors.low + 2 * pair);
-      const float high_factor =
-          factor_of(factors.low + factors.to_high + 2 * pair);
+      const uint8_t* const codes = piece + r.at + 32 * pair;
+      // By four: shifting eight apart takes more than reading twice.
+      const auto four = [codes](int at) {
+        return uint32_t{*reinterpret_cast<const uint16_t*>(codes + at)};
+      };
+      const uint32_t even0 = four(0), even1 = four(2);
+      const uint32_t odd0 = four(16), odd1 = four(18);
+      const uint32_t a0 = r.Positive(even0), a1 = r.Positive(odd0);
+      const uint32_t a2 = r.Positive(even1), a3 = r.Positive(odd1);
+      constexpr uint32_t kSigns = 0x8888u;
+      const uint32_t n0 = r.Negative(even0 ^ kSigns);
+      const uint32_t n1 = r.Negative(odd0 ^ kSigns);
+      const uint32_t n2 = r.Negative(even1 ^ kSigns);
+      const uint32_t n3 = r.Negative(odd1 ^ kSigns);
+      const float factor = FactorAt(factors + 2 * pair);
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
-        added[t][0] = fmaf(Low(c[t]), low_factor, added[t][0]);
-        added[t][1] = fmaf(High(c[t]), high_factor, added[t][1]);
+        int c[4] = {};
+        const uint2 v = Of(columns, x, t, pair);
+        MmaInt8(c, a0, a1, a2, a3, v.x, v.y);
+        MmaInt8(c, n0, n1, n2, n3, v.x, v.y);
+        added[t] = fmaf(Sum(c), factor, added[t]);
         if (pair % 2 == 0) continue;
         const float scale =
-            scales[(t == 0 ? 0 : min(t, x.last)) * spans + pair / 2];
-        sums[t][0] = fmaf(added[t][0], scale, sums[t][0]);
-        sums[t][1] = fmaf(added[t][1], scale, sums[t][1]);
-        added[t][0] = added[t][1] = 0;
+            scales[(t == 0 ? 0 : min(t, x.last)) * x.spans + pair / 2];
+        sums[t] = fmaf(added[t], scale, sums[t]);
+        added[t] = 0;
       }
     }
   }
@@ -357,10 +218,12 @@ struct VectorFormat<WeightFormat::kFp4Row32> : DigitOperand {
 
 template <>
 struct VectorFormat<WeightFormat::kQ8_0> : DigitOperand {
-  using Walk = WindowWalk;
   static constexpr bool kDigits = true;
   static constexpr FactorPlace kFactor = FactorPlace::kInRow;
-  static constexpr int kCols = 128, kBlocks = 4;
+  static constexpr int kCols = 128, kBlocks = 4, kPieceBytes = 136;
+  // Pieces lie in windows that begin at multiples of 16 bytes: odd ones 8 bytes
+  // into it.
+  static constexpr int kPitch = 144, kUnits = 9;
   static constexpr float kPower = 1;
   static constexpr int kAligned = 256;  // rows are multiples of 16 bytes
 
@@ -368,8 +231,7 @@ struct VectorFormat<WeightFormat::kQ8_0> : DigitOperand {
   // lie at multiples of 4 bytes; those of even ones 2 off, where word m begins
   // with value 4m + 2 and the last has the two first values, too.
   static __device__ int WordAt(int m) { return m % 4 * 2 + m / 4; }
-  static __device__ float4 Load(const float* x, int k, int cols) {
-    if (k >= cols) return make_float4(0, 0, 0, 0);
+  static __device__ float4 Load(const float* x, int k) {
     const int block = k & ~31, off = k / 32 % 2 == 0 ? 2 : 0;
     const float2 a =
         *reinterpret_cast<const float2*>(x + block + (k + off) % 32);
@@ -379,67 +241,49 @@ struct VectorFormat<WeightFormat::kQ8_0> : DigitOperand {
   }
 
   struct Reader {
-    __device__ explicit Reader(const uint8_t*) {
+    __device__ explicit Reader(const int*) {
       const int lane = static_cast<int>(threadIdx.x % 32);
-      const int t = lane % 4;
-      row = 144 * (lane / 4) + 4 * t;
-      scale_row = 144 * (lane / 4) + (t == 2 ? 32 : 0);
-      // Of the words at 20 + 4t and at scale_row of a pair: the second word of
+      const int t = lane % 4, row = kPitch * (lane / 4);
+      at = row + 4 * t;
+      beside = row + (t == 2 ? 32 : 0);
+      // Of the words at 20 + 4t and at `beside` of a pair: the second word of
       // the even block's codes, and the lane's scale.
       codes = t == 3 ? 0x7610 : 0x3210;
       scale = t < 2 ? 0x4454 : t == 2 ? 0x4476 : 0x4432;
     }
-    int row, scale_row;
+    int at, beside;
     uint32_t codes, scale;
   };
-  static __device__ float ScaleOf(uint32_t half) {
-    return F16ToF32(static_cast<uint16_t>(half));
-  }
 
   template <int kTokens>
-  static __device__ void Multiply(const Reader& r, const uint8_t* slot,
-                                  int piece, const Columns& x,
-                                  const float* scales, int spans,
-                                  const PieceFactors&,
-                                  float (&sums)[kTokens][2]) {
-    constexpr int kHigh = 8 * 144;
-    const uint8_t* const window = slot + 8 * (piece % 2);
-    const uint8_t* const own = window + r.row;
-    const uint8_t* const own_scale = window + r.scale_row;
-    float added[kTokens][2] = {};
+  static __device__ void Multiply(const Reader& r, const uint8_t* piece,
+                                  const uint8_t* columns, const uint8_t*,
+                                  const float* scales, const VectorParts& x,
+                                  float (&sums)[kTokens]) {
+    float added[kTokens] = {};
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      const uint8_t* const even = own + 68 * pair;
-      const uint8_t* const beside = own_scale + 68 * pair;
-      const uint32_t end_low = Word(even + 20);
-      const uint32_t end_high = Word(even + 20 + kHigh);
-      const uint32_t beside_low = Word(beside);
-      const uint32_t beside_high = Word(beside + kHigh);
-      const uint32_t a0 = Word(even + 4), a1 = Word(even + 4 + kHigh);
-      const uint32_t a2 = __byte_perm(end_low, beside_low, r.codes);
-      const uint32_t a3 = __byte_perm(end_high, beside_high, r.codes);
+    for (int pair = 0; pair < kBlocks / 2; ++pair) {
+      const uint8_t* const even = piece + r.at + 68 * pair;
       const uint8_t* const odd = even + 36;
-      const uint32_t b0 = Word(odd), b1 = Word(odd + kHigh);
-      const uint32_t b2 = Word(odd + 16), b3 = Word(odd + 16 + kHigh);
-      const float low_factor =
-          ScaleOf(__byte_perm(end_low, beside_low, r.scale));
-      const float high_factor =
-          ScaleOf(__byte_perm(end_high, beside_high, r.scale));
+      const uint32_t end = Word(even + 20);
+      const uint32_t beside = Word(piece + r.beside + 68 * pair);
+      const uint32_t a0 = Word(even + 4), a1 = Word(odd);
+      const uint32_t a2 = __byte_perm(end, beside, r.codes);
+      const uint32_t a3 = Word(odd + 16);
+      const float factor =
+          F16ToF32(static_cast<uint16_t>(__byte_perm(end, beside, r.scale)));
 #pragma unroll
       for (int t = 0; t < kTokens; ++t) {
         int c[4] = {};
-        const uint2 v = x.Of(t, 2 * pair), w = x.Of(t, 2 * pair + 1);
+        const uint2 v = Of(columns, x, t, pair);
         MmaInt8(c, a0, a1, a2, a3, v.x, v.y);
-        MmaInt8(c, b0, b1, b2, b3, w.x, w.y);
-        added[t][0] = fmaf(Low(c), low_factor, added[t][0]);
-        added[t][1] = fmaf(High(c), high_factor, added[t][1]);
+        added[t] = fmaf(Sum(c), factor, added[t]);
       }
     }
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
-      const float scale = scales[(t == 0 ? 0 : min(t, x.last)) * spans];
-      sums[t][0] = fmaf(added[t][0], scale, sums[t][0]);
-      sums[t][1] = fmaf(added[t][1], scale, sums[t][1]);
+      const float scale = scales[(t == 0 ? 0 : min(t, x.last)) * x.spans];
+      sums[t] = fmaf(added[t], scale, sums[t]);
     }
   }
 };
@@ -447,91 +291,81 @@ struct VectorFormat<WeightFormat::kQ8_0> : DigitOperand {
 template <>
 struct VectorFormat<WeightFormat::kFp8Tile32> {
   using F = Fragment<WeightFormat::kFp8Tile32>;
-  static constexpr int kPitch = 160;  // 8 bytes of four rows without conflicts
-  using Walk = LineWalk<kPitch>;
   static constexpr bool kDigits = false;
   static constexpr FactorPlace kFactor = FactorPlace::kBeside;
-  static constexpr int kCols = 128, kBlocks = 4;
+  static constexpr int kCols = 128, kBlocks = 4, kPieceBytes = 128;
+  static constexpr int kPitch = 160, kUnits = 8;  // lanes read 8 bytes
   static constexpr float kPower = 1;
-  static constexpr int kAligned = 32;
+  static constexpr int kAligned = 128;
   static constexpr int kParts = 2;
   static constexpr int kPartBytes = 2;
   static constexpr int kPitchRest = 64;
   static constexpr int kTop = 14;
 
-  static __device__ float4 Load(const float* x, int k, int cols) {
-    return k < cols ? *reinterpret_cast<const float4*>(x + k)
-                    : make_float4(0, 0, 0, 0);
+  static __device__ float4 Load(const float* x, int k) {
+    return *reinterpret_cast<const float4*>(x + k);
   }
 
-  // A tile of 8 columns is four tokens' two parts; lane 4g + t has the sums of
-  // token t of each.
-  struct Columns {
-    __device__ Columns(const VectorParts& x, int, int piece, int pieces)
-        : last(x.last) {
-      const int lane = static_cast<int>(threadIdx.x % 32);
-      token_step = kParts * x.pitch;
-      of = x.parts + lane / 4 % 2 * x.pitch + 16 * (lane % 4) +
-           kPartBytes * kCols * piece;
-      token = lane / 8;
-      step = kPartBytes * kCols * pieces;
-    }
-    __device__ void Advance() { of += step; }
-    template <int kTokens>
-    __device__ uint4 Of(int tile, int block) const {
-      const int t = min(4 * tile + token, last);
-      return *reinterpret_cast<const uint4*>(
-          of + (kTokens == 1 ? 0 : t * token_step) + 64 * block);
-    }
-    const uint8_t* of;
-    int token, token_step, step, last;
-  };
+  // The four columns of a block are two tokens' two parts: sums[pair of tokens]
+  // of lane 4g + t is of the token t % 2 of them.
+  static __device__ const uint8_t* Columns(const VectorParts& x) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return x.parts + lane / 4 % 2 * x.pitch + 64 * (lane / 16) +
+           16 * (lane % 4);
+  }
+  template <int kTokens>
+  static __device__ uint4 Of(const uint8_t* columns, const VectorParts& x,
+                             int tokens, int pair) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int t = min(2 * tokens + lane / 8 % 2, x.last);
+    return *reinterpret_cast<const uint4*>(
+        columns + (kTokens == 1 ? 0 : t * kParts * x.pitch) + 128 * pair);
+  }
+  // A row's sum of all blocks, in lanes of t < 2.
+  static __device__ float OfRow(float sum) {
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+  }
 
   struct Reader {
-    __device__ explicit Reader(const uint8_t*) {
+    __device__ explicit Reader(const int*) {
       const int lane = static_cast<int>(threadIdx.x % 32);
       at = kPitch * (lane / 4) + 8 * (lane % 4);
     }
     int at;
   };
 
-  // sums[tile]: of token 4 * tile + t.
-  template <int kTokens, int kTiles = (kTokens + 3) / 4>
-  static __device__ void Multiply(const Reader& r, const uint8_t* slot, int,
-                                  const Columns& x, const float* scales,
-                                  int spans, const PieceFactors& factors,
-                                  float (&sums)[kTiles][2]) {
-    float added[kTiles][2] = {};
+  template <int kTokens, int kPairs = (kTokens + 1) / 2>
+  static __device__ void Multiply(const Reader& r, const uint8_t* piece,
+                                  const uint8_t* columns,
+                                  const uint8_t* factors, const float* scales,
+                                  const VectorParts& x, float (&sums)[kPairs]) {
+    const int t = static_cast<int>(threadIdx.x % 4);
+    float added[kPairs] = {};
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      const uint8_t* const codes = slot + r.at + 32 * block;
-      const uint2 low = *reinterpret_cast<const uint2*>(codes);
-      const uint2 high = *reinterpret_cast<const uint2*>(codes + 8 * kPitch);
-      const uint32_t low_words[2] = {low.x, low.y};
-      const uint32_t high_words[2] = {high.x, high.y};
+    for (int pair = 0; pair < kBlocks / 2; ++pair) {
+      const uint8_t* const codes = piece + r.at + 64 * pair;
+      const uint2 even = *reinterpret_cast<const uint2*>(codes);
+      const uint2 odd = *reinterpret_cast<const uint2*>(codes + 32);
+      const uint32_t even_words[2] = {even.x, even.y};
+      const uint32_t odd_words[2] = {odd.x, odd.y};
       uint32_t a[4], b[4];
-      F::DecodeWords(low_words, a);
-      F::DecodeWords(high_words, b);
-      const uint8_t* const pair = factors.low + block / 2 * 2;
-      const float low_factor = FactorOf(pair, block % 2);
-      const float high_factor = FactorOf(pair + factors.to_high, block % 2);
+      F::DecodeWords(even_words, a);
+      F::DecodeWords(odd_words, b);
+      const float factor = FactorAt(factors + 2 * pair);
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const uint4 v = x.template Of<kTokens>(tile, block);
+      for (int i = 0; i < kPairs; ++i) {
+        const uint4 v = Of<kTokens>(columns, x, i, pair);
         float c[4];
         MmaFromZero(c, a[0], b[0], a[1], b[1], v.x, v.y);
         Mma<false>(c, a[2], b[2], a[3], b[3], v.z, v.w);
-        added[tile][0] = fmaf(c[0] + c[1], low_factor, added[tile][0]);
-        added[tile][1] = fmaf(c[2] + c[3], high_factor, added[tile][1]);
+        added[i] = fmaf(t < 2 ? c[0] + c[1] : c[2] + c[3], factor, added[i]);
       }
     }
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const int t = static_cast<int>(threadIdx.x % 4);
+    for (int i = 0; i < kPairs; ++i) {
       const float scale =
-          scales[(kTokens == 1 ? 0 : min(4 * tile + t, x.last)) * spans];
-      sums[tile][0] = fmaf(added[tile][0], scale, sums[tile][0]);
-      sums[tile][1] = fmaf(added[tile][1], scale, sums[tile][1]);
+          scales[(kTokens == 1 ? 0 : min(2 * i + t % 2, x.last)) * x.spans];
+      sums[i] = fmaf(added[i], scale, sums[i]);
     }
   }
 };
