@@ -196,6 +196,35 @@ TEST_P(ExpertsTest, TensOfTokensAndEveryScale) {
   }
 }
 
+// Rows so long that on CUDA a stage of weights holds half as many of them, of
+// one step or of the other.
+TEST_P(ExpertsTest, TensOfTokensAndLongRows) {
+  Random random(42);
+  for (const auto& [dim, inner] :
+       {std::pair<size_t, size_t>{2592, 320}, {320, 2336}, {5120, 32}}) {
+    ExpertsCase c(WeightFormat::kFp4Row32, dim, inner, 9, 3, 2, random);
+    c.args.swiglu_limit = 2;
+    Check(c, 2);
+  }
+}
+
+// Scales of 2^-127, which fp32 holds as a denormal, and inputs so large that
+// they count.
+TEST_P(ExpertsTest, TensOfTokensAndTheLeastScale) {
+  Random random(43);
+  ExpertsCase c(WeightFormat::kFp4Row32, 544, 320, 20, 5, 2, random);
+  for (float& value : c.x) value *= 0x1p118f;
+  for (size_t i = 0; i < c.packed.size(); ++i) {
+    if (i % 3 == 2) continue;  // w2
+    PackedMatrix& w = c.packed[i];
+    for (uint8_t& scale : w.scales) scale = 0;
+    for (size_t r = 0; r < w.view.rows; ++r) {
+      DequantizeRow(w.view, r, w.values.data() + r * w.view.cols);
+    }
+  }
+  Check(c, 2);
+}
+
 // More slots of an expert than any kernel takes at a time, and an expert of
 // another format among them.
 TEST_P(ExpertsTest, SlotsByTheHundred) {

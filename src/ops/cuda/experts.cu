@@ -9,6 +9,7 @@
 #include "ops/cuda/experts_columns.cuh"
 #include "ops/cuda/experts_dense.cuh"
 #include "ops/cuda/experts_few.cuh"
+#include "ops/cuda/experts_ring.cuh"
 #include "ops/cuda/experts_some.cuh"
 #include "ops/cuda/experts_wide.cuh"
 #include "ops/cuda/matmul_side.cuh"
@@ -173,7 +174,9 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   const bool dense =
       one != nullptr && IsDense(given) && args.tokens <= kSharedDepthTokens;
   if (one != nullptr && slots <= kFewSlots) {
-    if (!streamed && !dense && RunColumns(args, given, hidden, out)) {
+    if (!streamed && !dense &&
+        (RunRing(args, given, hidden, out) ||
+         RunColumns(args, given, hidden, out))) {
       return LaunchSum(args, out);
     }
     if ((streamed || (!dense && args.tokens <= kMaxFewTokens)) &&

@@ -243,17 +243,6 @@ __device__ void MultiplyExpert(const ExpertsStep& step, const Expert& e,
   if (!StreamedExpert<kHidden>(b)) ExpertByValue<kHidden>(b);
 }
 
-// Where the matrices lie, which is read as soon as the chosen experts are
-// known, into the L2.
-__device__ inline void FetchDescriptions(const ExpertsArgs& a) {
-  constexpr size_t kLine = 128;
-  const size_t block = blockIdx.y * size_t{gridDim.x} + blockIdx.x;
-  const size_t at = (block * blockDim.x + threadIdx.x) * kLine;
-  if (at < a.n_experts * sizeof(Expert)) {
-    FetchLineToL2(reinterpret_cast<const uint8_t*>(a.experts) + at);
-  }
-}
-
 // Block (rows, slot) of slots that blocks group for themselves, or (rows, some
 // experts) of grouped ones, but for those that tiles take.
 template <bool kHidden>

@@ -132,8 +132,6 @@ __global__ void __launch_bounds__(kGroupThreads)
 // for any where each expert has a block row. All threads call it; the expert's
 // slots go to `list` in order. Returns how many, 0 if the block has nothing to
 // do.
-inline constexpr int kFewSlots = 512;
-
 __device__ inline int SlotsLike(const int32_t* ids, int slots, int expert,
                                 int slot, int32_t* list) {
   __shared__ int32_t counts[32];

@@ -2,10 +2,25 @@
 // an expert's.
 #pragma once
 
+#include "ops/cuda/mma.cuh"
 #include "ops/cuda/weight_fragment.cuh"
 #include "ops/moe.h"
 
 namespace ecphory::cuda {
+
+// The slots of a call that blocks may group for themselves.
+inline constexpr int kFewSlots = 512;
+
+// Where the matrices lie, which is read as soon as the chosen experts are
+// known, into the L2.
+__device__ inline void FetchDescriptions(const ExpertsArgs& a) {
+  constexpr size_t kLine = 128;
+  const size_t block = blockIdx.y * size_t{gridDim.x} + blockIdx.x;
+  const size_t at = (block * blockDim.x + threadIdx.x) * kLine;
+  if (at < a.n_experts * sizeof(Expert)) {
+    FetchLineToL2(reinterpret_cast<const uint8_t*>(a.experts) + at);
+  }
+}
 
 // Slots of every expert: slots[begin[e] .. begin[e + 1]).
 struct Groups {
