@@ -26,7 +26,6 @@
 #include "model/weights.h"
 #include "ops/cpu/scratch_plan.h"
 #include "ops/device.h"
-#include "ops/milestone.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -392,7 +391,6 @@ class Forward : private ForwardScratch {
   const MatmulInput projected_;
   HyperConnections streams_;
   std::unique_ptr<Queue> queue_;
-  MilestoneQueue* milestones_ = nullptr;  // the queue, if it records
 
   // [segments, vocab] inside logits_, of the host but where they stay; there
   // when the queue has finished.

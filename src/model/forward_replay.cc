@@ -48,7 +48,6 @@ bool Forward::IsRecorded(const Step& step) const {
 
 Status Forward::AllocateSteps() {
   if (!queue_->records()) return {};
-  milestones_ = dynamic_cast<MilestoneQueue*>(queue_.get());
   Device& device = *model_.device;
   const size_t tables = config_.engram.layer_ids.size();
   const size_t groups = sequences_ * config_.kv_source_layer_ids.size();
@@ -190,7 +189,7 @@ Status Forward::HandOverRows(const Step& step, Status status) {
 bool Forward::BeginStep(Step* next) {
   if (!goes_on_ || !drawn_ || !TakeLogitsPlace(next->logits_at)) return false;
   std::fill_n(next->inputs.image, segments_.size(), uint8_t{0});
-  milestones_->SetMilestone();
+  queue_->SetMilestone();
   if (!Launch(next)) return false;
   for (const Segment& s : segments_) s.state->NoteWritten(s.tokens + 1);
   ahead_ = next;

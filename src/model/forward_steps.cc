@@ -92,8 +92,7 @@ Status Forward::RunOnDevice(bool begun) {
   Step* const next = status.ok() && IsStep() ? RecordNextStep() : nullptr;
   if (status.ok()) status = DrawInPass();
   const bool ahead = status.ok() && next != nullptr && BeginStep(next);
-  const Status finished =
-      ahead ? milestones_->FinishMilestone() : queue_->Finish();
+  const Status finished = ahead ? queue_->FinishMilestone() : queue_->Finish();
   if (status.ok()) status = finished;
   if (status.ok() && replayed && !ReplayedWithRows()) status = RunAgain();
   return status.ok() ? CheckRows() : status;

@@ -112,6 +112,10 @@ class Queue {
   virtual Status Receive(void* to, const void* from, size_t bytes) = 0;
   // Waits for all work so far. The first failure since the last call.
   virtual Status Finish() = 0;
+  // In order: a place, the last one, that FinishMilestone() waits for as
+  // Finish() does, but not for the work behind it, which may wait for a flag.
+  virtual void SetMilestone() {}
+  virtual Status FinishMilestone() { return Finish(); }
 
   // Whether it can record: work from BeginRecording() on is not done but kept,
   // with its arguments, until EndRecording(). Nothing may wait meanwhile.

@@ -11,7 +11,6 @@
 #include "ops/cuda/memory.cuh"
 #include "ops/cuda/scratch_plan.h"
 #include "ops/cuda/stream.cuh"
-#include "ops/milestone.h"
 #include "ops/ops.h"
 
 namespace ecphory {
@@ -93,7 +92,7 @@ __global__ void SendKernel(SmallSends sends) {
   }
 }
 
-class CudaQueue : public Queue, public AsideQueue, public MilestoneQueue {
+class CudaQueue : public Queue, public AsideQueue {
  public:
   explicit CudaQueue(std::unique_ptr<Stream> stream)
       : stream_(std::move(stream)) {}
