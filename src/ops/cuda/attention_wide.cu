@@ -204,7 +204,7 @@ __device__ void DecodeRows(const RowSource& source, uint32_t memory) {
       load(part + p + 2, packed[p]);
     }
     if (part % kParts != kParts - 2) continue;
-    ShowToProducts();
+    FenceAsyncProxy();
     Arrive(barriers);
     if (++stage == kStages) stage = 0, parity ^= 1;
   }
@@ -338,7 +338,7 @@ __device__ void Multiply(const AttentionArgs& a, unsigned rows, size_t t,
         out[0][i] *= rescale[i / 2 % 2], out[1][i] *= rescale[i / 2 % 2];
       }
     }
-    ShowToProducts();
+    FenceAsyncProxy();
     SynchronizeSome<1, kMultiply>();
     const uint32_t empty = memory + kBarriers + stage * 16 + 8;
     const uint32_t tile = memory + kStage0 + stage * kTileBytes + channels;
@@ -353,9 +353,8 @@ __device__ void Multiply(const AttentionArgs& a, unsigned rows, size_t t,
       for (unsigned half = 0; half < 2; ++half) {
         const uint64_t columns = SwizzledColumns(tile, kBlockBytes) +
                                  ((half * 2 * kBlockBytes + k * 16 * 128) >> 4);
-        Wgmma<128>::AddColumns(out[half], weights, columns, 1);
-        Wgmma<128>::AddColumns(out[half], weights + (kWeightBytes >> 4),
-                               columns, 1);
+        AddColumns(out[half], weights, columns, 1);
+        AddColumns(out[half], weights + (kWeightBytes >> 4), columns, 1);
       }
     }
     CommitProducts();
@@ -422,7 +421,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   LetNextStart();
   WaitForEarlier();
   const bool lows = LoadQueries(a, t, first_head, memory);
-  ShowToProducts();
+  FenceAsyncProxy();
   const bool leave = __syncthreads_or(lows) != 0;
   if (threadIdx.x == 0) left[t * gridDim.y + blockIdx.y] = leave ? 1 : 0;
   if (leave) return;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "ops/cuda/mma.cuh"
+#include "ops/cuda/shared_place.cuh"
 #include "ops/cuda/split_rows.cuh"
 #include "ops/cuda/weight_fragment.cuh"
 
@@ -100,8 +101,7 @@ __device__ void ColumnProducts(const ColumnRows& rows, const SplitRows& x,
   const int chunks = (cols + Shape::kDepth - 1) / Shape::kDepth;
   const unsigned row_bytes = static_cast<unsigned>(blocks) * F::kBlockBytes;
   constexpr int kStage = Shape::kStage;
-  const uint32_t shared =
-      static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  const uint32_t shared = SharedAddress(memory);
 
   // What the lane copies of weights, and the thread of x.
   const int unit = lane % Shape::kUnits;

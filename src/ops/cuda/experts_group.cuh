@@ -52,7 +52,7 @@ __device__ inline void CountTiles(const Groups& groups, int experts) {
 }
 
 // One block. Every warp counts, and then places, a run of neighbouring slots.
-__global__ void __launch_bounds__(kGroupThreads)
+inline __global__ void __launch_bounds__(kGroupThreads)
     GroupKernel(const __grid_constant__ ExpertsArgs a, Groups groups) {
   extern __shared__ int32_t counts[];
   __shared__ int32_t totals[kGroupThreads];

@@ -50,7 +50,7 @@ __device__ void FetchStages(const RingStep& step, const RingWork& work,
     }
 #pragma unroll
     for (int i = 0; i < kMatrices<kHidden>; ++i) {
-      const uint32_t full = SharedAddress(&barriers.stage_full[stage.number]);
+      const SharedPlace full = &barriers.stage_full[stage.number];
       WaitForPlace(barriers.stage_empty, stage, true);
       if (lane == 0) {
         ArriveExpecting(full, plan.Rows() * row_bytes + plan.ScaleBytes());
@@ -107,7 +107,7 @@ __device__ bool MultiplyPass(const RingStep& step, RingWalk& walk,
       WaitForPlace(barriers.stage_full, at.stage);
       MultiplyStage<kTiles, kBlocks>(held, SharedAddress(stage) + codes_at,
                                      stage + scales_at, 8 * plan.blocks, of);
-      ArriveAsOne(barriers.stage_empty, at.stage);
+      ArriveAsOne(barriers.stage_empty + at.stage.number);
       at.stage.Next(plan.stages);
       WaitForPlace(barriers.sums_empty, at.sums, true);
 #pragma unroll
@@ -115,7 +115,7 @@ __device__ bool MultiplyPass(const RingStep& step, RingWalk& walk,
         sums[at.sums.number * kRingSums + (warp * kMostRingTiles + j) * 32 +
              lane] = make_float4(of[j][0], of[j][1], of[j][2], of[j][3]);
       }
-      ArriveAsOne(barriers.sums_full, at.sums);
+      ArriveAsOne(barriers.sums_full + at.sums.number);
       at.sums.Next(kRingSumBuffers);
     }
     more = walk.Next();
@@ -207,7 +207,7 @@ struct RingFinish {
             count <= 0 || AreOrdinary(ring + stage.number * plan.stage_bytes +
                                           plan.CodeBytes(),
                                       plan.ScaleBytes());
-        ArriveAsOne(barriers.stage_empty, stage);
+        ArriveAsOne(barriers.stage_empty + stage.number);
         stage.Next(plan.stages);
         WaitForPlace(barriers.sums_full, buffer);
         const float4* const from =
@@ -219,7 +219,7 @@ struct RingFinish {
         } else {
           all[0] = Add<0, kHalf>(from), all[1] = Add<kHalf, 2 * kHalf>(from);
         }
-        ArriveAsOne(barriers.sums_empty, buffer);
+        ArriveAsOne(barriers.sums_empty + buffer.number);
         buffer.Next(kRingSumBuffers);
         if (count <= 0) continue;
 #pragma unroll

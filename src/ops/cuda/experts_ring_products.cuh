@@ -60,7 +60,7 @@ __device__ void MultiplyStage(const uint4 (&held)[kBlocks][kTiles],
 #pragma unroll
   for (int b = 0; b < kBlocks; b += 2) {
     uint32_t words[4];  // rows g and g + 8 of block b, and of the next
-    LoadMatrices(codes + 16 * b, words);
+    LoadMatrices(words, codes + 16 * b);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (b + i >= kBlocks) break;

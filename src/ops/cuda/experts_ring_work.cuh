@@ -204,15 +204,14 @@ struct RingPlace {
 struct RingBarriers {
   __device__ void Init() {
     for (int i = 0; i < kMostRingStages; ++i) {
-      InitBarrier(SharedAddress(&stage_full[i]), 1);
-      InitBarrier(SharedAddress(&stage_empty[i]),
-                  kRingMultiplyWarps + kMostRingTiles);
+      InitBarrier(&stage_full[i], 1);
+      InitBarrier(&stage_empty[i], kRingMultiplyWarps + kMostRingTiles);
     }
     for (int i = 0; i < kRingSumBuffers; ++i) {
-      InitBarrier(SharedAddress(&sums_full[i]), kRingMultiplyWarps);
-      InitBarrier(SharedAddress(&sums_empty[i]), kMostRingTiles);
+      InitBarrier(&sums_full[i], kRingMultiplyWarps);
+      InitBarrier(&sums_empty[i], kMostRingTiles);
     }
-    ShowToProducts();  // and to bulk copies
+    FenceAsyncProxy();  // and to bulk copies
   }
   uint64_t stage_full[kMostRingStages], stage_empty[kMostRingStages];
   uint64_t sums_full[kRingSumBuffers], sums_empty[kRingSumBuffers];
@@ -222,24 +221,6 @@ struct RingBarriers {
 // first round; `before`: in which it was so before.
 __device__ inline void WaitForPlace(const uint64_t* barriers,
                                     const RingPlace& at, bool before = false) {
-  WaitForPhase(SharedAddress(barriers + at.number),
-               at.parity ^ (before ? 1 : 0));
+  WaitForPhase(barriers + at.number, at.parity ^ (before ? 1 : 0));
 }
-// By a warp, all of whose lanes are done.
-__device__ inline void ArriveAsOne(const uint64_t* barriers,
-                                   const RingPlace& at) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) Arrive(SharedAddress(barriers + at.number));
-}
-
-// From device to shared memory; addresses and bytes are multiples of 16.
-__device__ inline void CopyBulk(void* shared, const void* global,
-                                uint32_t bytes, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1], %2, [%3];" ::"r"(SharedAddress(shared)),
-      "l"(global), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
 }  // namespace ecphory::cuda

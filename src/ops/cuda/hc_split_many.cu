@@ -85,8 +85,8 @@ __device__ void LeaveStages(unsigned first, unsigned end,
                             ManyShared<W>& shared) {
   for (unsigned number = first; number < end; ++number) {
     const Turn<kStages> stage(number);
-    WaitBarrier(&shared.full[stage.at], stage.parity);
-    ArriveWarp(&shared.left[stage.at]);
+    WaitForPhase(&shared.full[stage.at], stage.parity);
+    ArriveAsOne(&shared.left[stage.at]);
   }
 }
 
@@ -99,8 +99,8 @@ __device__ void ExpandGroup(const Place& place, unsigned group,
   const Owed& owed = shared.owed;
   const Turn<kStages> stage(StageOf(place, group));
   unsigned char* const boxes = memory.Box(stage.at);
-  WaitBarrier(&shared.full[stage.at], stage.parity);
-  WaitBarrier(&shared.owed.there, group % 2);
+  WaitForPhase(&shared.full[stage.at], stage.parity);
+  WaitForPhase(&shared.owed.there, group % 2);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const unsigned token = place.lane.row + 8 * i;
@@ -123,8 +123,8 @@ __device__ void ExpandGroup(const Place& place, unsigned group,
       for (int s = 0; s < kStreams; ++s) Store(at(s), h[s]);
     }
   }
-  FenceForCopies();
-  ArriveWarp(&shared.owed.expanded[stage.at]);
+  FenceAsyncProxy();
+  ArriveAsOne(&shared.owed.expanded[stage.at]);
 }
 
 // The sums of a slab over a group, and its collapsed tokens.
@@ -169,7 +169,7 @@ __device__ void MultiplyGroup(const Place& place, unsigned group,
   auto& x = shared.x[group % (W::kDelay + 1)][place.warp];
   const auto& pre = shared.pre[stage.at];
   const unsigned char* const boxes = memory.Box(stage.at);
-  WaitBarrier(&shared.full[stage.at], stage.parity);
+  WaitForPhase(&shared.full[stage.at], stage.parity);
   const Turn<W::kParts> turn(group);
   auto& part = shared.part[turn.at][place.warp];
   const auto put = [&](const SlabSums& sums, auto more) {
@@ -182,7 +182,7 @@ __device__ void MultiplyGroup(const Place& place, unsigned group,
     SlabSums sums;
     MultiplySlab(place, 0, fn[0], boxes, pre, places, x, sums);
     if (group >= W::kParts) {
-      WaitBarrier(&shared.added[turn.at], turn.parity ^ 1);
+      WaitForPhase(&shared.added[turn.at], turn.parity ^ 1);
     }
     put(sums, std::false_type());
   }
@@ -190,7 +190,7 @@ __device__ void MultiplyGroup(const Place& place, unsigned group,
   MultiplySlab(place, 1, fn[1], boxes, pre, places, x, sums);
   LeaveStages(number, (group + 1) * kGroupStages, shared);
   put(sums, std::true_type());
-  ArriveWarp(&shared.summed[turn.at]);
+  ArriveAsOne(&shared.summed[turn.at]);
 }
 
 template <typename W>

@@ -29,10 +29,10 @@ __device__ void TakeFn(const HcSplitArgs& a, const Place& place,
                        ManyShared<W>& shared, const Load& load) {
   shared.weight[threadIdx.x] =
       a.norm_weight[place.rank * place.channels + threadIdx.x];
-  WaitBarrier(&shared.fn, 0);
+  WaitForPhase(&shared.fn, 0);
   load();
-  ArriveWarp(&shared.fn_taken);
-  WaitBarrier(&shared.fn_taken, 0);
+  ArriveAsOne(&shared.fn_taken);
+  WaitForPhase(&shared.fn_taken, 0);
 }
 
 // x of a warp's channels, normed: 128 bytes of four tokens at a time.
@@ -44,7 +44,7 @@ __device__ void WriteX(const HcSplitArgs& a, const Place& place, unsigned group,
   const auto& x = shared.x[group % (W::kDelay + 1)][place.warp];
   const unsigned lane = threadIdx.x % kWarp;
   const unsigned channel = lane % kRowLanes * 4;
-  WaitBarrier(&shared.ready[turn.at], turn.parity);
+  WaitForPhase(&shared.ready[turn.at], turn.parity);
   const float4 weight = Load(&shared.weight[place.warp * kPair + channel]);
   float* const to =
       a.x + place.rank * place.channels + place.warp * kPair + channel;

@@ -50,7 +50,7 @@ __device__ void MultiplyGroup(const Place& place, unsigned group,
   ManyShared<Way>& shared = *memory.shared;
   const Turn<kStages> stage(group);
   auto& x = shared.x[group % (Way::kDelay + 1)][place.warp];
-  WaitBarrier(&shared.full[stage.at], stage.parity);
+  WaitForPhase(&shared.full[stage.at], stage.parity);
   float4 pre[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -63,7 +63,7 @@ __device__ void MultiplyGroup(const Place& place, unsigned group,
       [&](int slab, LaneStreams& h) {
 #pragma unroll
         for (int s = 0; s < kStreams; ++s) {
-          LoadTiles(box + places[slab] + s * kTokens * kBoxBytes, h[s]);
+          LoadMatrices(h[s], box + places[slab] + s * kTokens * kBoxBytes);
         }
       },
       [&](int slab, int i, uint2 part) {
@@ -71,17 +71,17 @@ __device__ void MultiplyGroup(const Place& place, unsigned group,
             x[place.lane.row + 8 * i] + slab * kSlab + 2 * place.lane.column,
             part);
       });
-  ArriveWarp(&shared.left[stage.at]);
+  ArriveAsOne(&shared.left[stage.at]);
   const Turn<Way::kParts> turn(group);
   if (group >= Way::kParts) {
-    WaitBarrier(&shared.added[turn.at], turn.parity ^ 1);
+    WaitForPhase(&shared.added[turn.at], turn.parity ^ 1);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     sums.Put(place.lane, i,
              shared.part[turn.at][place.warp][place.lane.row + 8 * i]);
   }
-  ArriveWarp(&shared.summed[turn.at]);
+  ArriveAsOne(&shared.summed[turn.at]);
 }
 
 #endif

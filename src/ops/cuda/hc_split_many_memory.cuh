@@ -184,12 +184,6 @@ struct Memory {
   ManyShared<W>* shared;
 };
 
-// By the lanes of a warp, before one of them arrives for all.
-__device__ inline void ArriveWarp(uint64_t* barrier) {
-  __syncwarp();
-  if (threadIdx.x % kWarp == 0) ArriveAt(barrier);
-}
-
 #endif
 
 }  // namespace ecphory::cuda::four

@@ -77,7 +77,7 @@ __device__ void SendSums(const Place& place, unsigned group,
     sums[i] = BlockSums(place, shared.part[part], token,
                         min(2 * i + half, kQuads - 1));
   }
-  ArriveWarp(&shared.added[part]);
+  ArriveAsOne(&shared.added[part]);
   const uint32_t there = PlaceIn(token, shared.sums[slot][place.rank]);
   const uint32_t barrier = PlaceIn(token, &shared.arrived[slot]);
 #pragma unroll
@@ -146,7 +146,7 @@ __device__ void WriteStreams(const HcSplitArgs& a, const CUtensorMap& streams,
                              const Place& place, unsigned number,
                              const Memory<W>& memory) {
   const Turn<kStages> stage(number);
-  WaitBarrier(&memory.shared->owed.expanded[stage.at], stage.parity);
+  WaitForPhase(&memory.shared->owed.expanded[stage.at], stage.parity);
   if (threadIdx.x % kWarp != 0) return;
   WriteBox(streams, ColumnOf<W>(a, place, number),
            static_cast<unsigned>(place.FirstOf(number / W::kGroupStages)),
@@ -167,7 +167,7 @@ __device__ void Add(const HcSplitArgs& a, const CUtensorMap& streams,
     if (filled == stages) return;
     if (filled >= kStages) {
       const Turn<kStages> stage(filled - kStages);
-      WaitBarrier(&shared.left[stage.at], stage.parity);
+      WaitForPhase(&shared.left[stage.at], stage.parity);
     }
     if (first_lane) {
       if (W::kExpand) WaitUntilWritesRead();
@@ -178,7 +178,7 @@ __device__ void Add(const HcSplitArgs& a, const CUtensorMap& streams,
   };
   if constexpr (W::kExpand) FetchY(a, place, 0, shared);
   for (unsigned i = 0; i < kStages; ++i) {
-    if (i == W::kEarly) WaitBarrier(&shared.fn_taken, 0);
+    if (i == W::kEarly) WaitForPhase(&shared.fn_taken, 0);
     fill();
   }
   // Where sums are sent there are barriers.
@@ -192,10 +192,10 @@ __device__ void Add(const HcSplitArgs& a, const CUtensorMap& streams,
     }
     for (unsigned i = 0; i < W::kGroupStages; ++i) fill();
     const Turn<W::kParts> part(group);
-    WaitBarrier(&shared.summed[part.at], part.parity);
+    WaitForPhase(&shared.summed[part.at], part.parity);
     if (group >= kBehind) {
       const Turn<W::kSlots> before(group - kBehind);
-      WaitBarrier(&shared.taken[before.at], before.parity);
+      WaitForPhase(&shared.taken[before.at], before.parity);
     }
     if (first_lane) {
       constexpr unsigned kBytes = kCluster * (kSums + kTokens) * sizeof(float);
@@ -222,7 +222,7 @@ __device__ void MakeFactors(const HcSplitArgs& a, unsigned slot,
     shared.factor[slot][token] =
         1.0f / sqrtf(x2 / static_cast<float>(a.dim) + a.norm_eps);
   }
-  ArriveWarp(&shared.ready[slot]);
+  ArriveAsOne(&shared.ready[slot]);
 }
 
 // Matrices of a batch of groups that ends with `group`, a lane each.
@@ -251,7 +251,7 @@ __device__ void MakeCoefficients(const HcSplitArgs& a, const Place& place,
     for (unsigned r = 0; r < kCluster; ++r) sum += shared.sums[slot][r][lane];
     shared.m[lane] = sum;
   }
-  ArriveWarp(&shared.taken[slot]);
+  ArriveAsOne(&shared.taken[slot]);
   const size_t t = place.FirstOf(group) + place.rank;
   if (t < place.end && lane < kOutputs) {
     StoreOutput(a, t, shared.m, lane, affine, shared.own_pre,

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "ops/cuda/shared_place.cuh"
+
 namespace ecphory::cuda {
 
 // c += a b, fp32 sums. Lane 4g + t of a warp holds, as pairs of values,
@@ -40,7 +42,7 @@ __device__ inline void MmaFromZero(float (&c)[4], uint32_t a0, uint32_t a1,
 // memory; done once WaitForCopies() says so.
 template <int kBytes>
 __device__ inline void CopyAsync(void* shared, const void* global) {
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t to = SharedAddress(shared);
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to),
                  "l"(global)

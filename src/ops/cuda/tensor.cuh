@@ -5,25 +5,9 @@
 
 #include <cstdint>
 
-namespace ecphory::cuda {
+#include "ops/cuda/shared_place.cuh"
 
-// Four 8 x 8 matrices, of which lane l gives the address of line l % 8 of
-// matrix l / 8; aligned to 16 bytes.
-__device__ inline void LoadMatrices(uint32_t (&to)[4],
-                                    const __nv_bfloat16* line) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(line)))
-               : "memory");
-}
-__device__ inline void LoadTransposed(uint32_t (&to)[4],
-                                      const __nv_bfloat16* line) {
-  asm volatile(
-      "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-      : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(line)))
-      : "memory");
-}
+namespace ecphory::cuda {
 
 // d += a * b: a 16 x 16, b 16 x 8; sums in fp32.
 __device__ inline void MultiplyBf16(float (&d)[4], const uint32_t (&a)[4],

@@ -59,26 +59,25 @@ inline CUtensorMap MapStreams(const Streams& h, size_t tokens, size_t streams,
 #if __CUDA_ARCH__ >= 900
 
 // The box at a column and an inner row to shared memory.
-__device__ inline void CopyBox(void* shared, const CUtensorMap& map,
+__device__ inline void CopyBox(SharedPlace to, const CUtensorMap& map,
                                unsigned column, unsigned inner,
-                               uint64_t* barrier) {
+                               SharedPlace barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::"
-      "complete_tx::bytes [%0], [%1, {%2, %3, %2, %4}], [%5];" ::"r"(
-          SharedAddress(shared)),
-      "l"(&map), "r"(0), "r"(inner), "r"(column), "r"(SharedAddress(barrier))
+      "complete_tx::bytes [%0], [%1, {%2, %3, %2, %4}], [%5];" ::"r"(to.at),
+      "l"(&map), "r"(0), "r"(inner), "r"(column), "r"(barrier.at)
       : "memory");
 }
 
 // The other way. Such copies are read from shared memory and written in groups,
 // which the thread that asked for them waits for; what other threads have
-// stored there goes before them by FenceForCopies() and a barrier.
+// stored there goes before them by FenceAsyncProxy() and a barrier.
 __device__ inline void WriteBox(const CUtensorMap& map, unsigned column,
-                                unsigned inner, const void* shared) {
+                                unsigned inner, SharedPlace from) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group "
       "[%0, {%1, %2, %1, %3}], [%4];" ::"l"(&map),
-      "r"(0), "r"(inner), "r"(column), "r"(SharedAddress(shared))
+      "r"(0), "r"(inner), "r"(column), "r"(from.at)
       : "memory");
 }
 __device__ inline void CommitWrites() {
@@ -89,9 +88,6 @@ __device__ inline void WaitUntilWritesRead() {
 }
 __device__ inline void WaitForWrites() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-__device__ inline void FenceForCopies() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 #endif

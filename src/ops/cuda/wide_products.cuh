@@ -180,7 +180,7 @@ struct WideStages {
       InitBarrier(barriers + 16 * i, fetching);
       InitBarrier(barriers + 16 * i + 8, kWideMultiplyThreads / 32);
     }
-    ShowToProducts();  // and to what copies boxes
+    FenceAsyncProxy();  // and to what copies boxes
   }
   __device__ static uint32_t Aligned(uint8_t* memory) {
     return (SharedAddress(memory) + 1023) / 1024 * 1024;
@@ -483,13 +483,13 @@ __device__ bool MultiplyWide(const WideTile<kTwo>& tile, int pieces,
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       LoadMatrices(
-          of.Tokens<kFormat>() + GroupAt(place, group) + 64 * i * F::kRowBytes,
-          raw[group % 2][i]);
+          raw[group % 2][i],
+          of.Tokens<kFormat>() + GroupAt(place, group) + 64 * i * F::kRowBytes);
     }
   };
   const auto enter = [&](const WideStages& stage) {
     WaitForPhase(stage.Full(), stage.parity);
-    if constexpr (!kBoxes) ShowToProducts();  // which would wait for loads
+    if constexpr (!kBoxes) FenceAsyncProxy();  // which would wait for loads
     load(stage, 0);
   };
   // Whether a stage is entered while the last products of the one before run.
