@@ -192,7 +192,7 @@ void BenchAttentions(Bench& bench) {
   }
   BenchAttention(bench, 4096, 65536, /*bf16=*/true);
   for (const size_t tokens : {1, 32, 4096}) {
-    for (const size_t context : {65536, 131072}) {
+    for (const size_t context : {1024, 65536, 131072}) {
       if (tokens < 64 || context == 65536) {
         BenchIndexer(bench, tokens, context);
       }

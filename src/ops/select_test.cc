@@ -96,7 +96,7 @@ TEST_P(SelectTest, LiteralCandidates) {
 
 TEST_P(SelectTest, TopkKeepsTheBestInAscendingOrder) {
   Random random(25);
-  for (const size_t groups : {1, 7, 8, 33, 1000, 5000, 20011}) {
+  for (const size_t groups : {1, 7, 8, 33, 512, 1000, 2049, 5000, 20011}) {
     for (const size_t topk : {1, 2, 16, 512}) {
       for (const size_t block_size : {0, 8}) {
         constexpr size_t kTokens = 4;

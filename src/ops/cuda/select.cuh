@@ -28,7 +28,8 @@ bool TakesCluster(size_t entries);
 void ClusterSelectTopk(const Calls<SelectTopkArgs>& calls);
 void ClusterCandidateBlocks(const Calls<CandidateBlocksArgs>& calls);
 
-// Many tokens, and entries few enough for the registers of a block.
+// Entries few enough for the registers of a block: more of them where there are
+// many tokens.
 bool TakesHeld(const Calls<SelectTopkArgs>& calls);
 void HeldSelectTopk(const Calls<SelectTopkArgs>& calls);
 

@@ -1,8 +1,8 @@
-// Top-k of some thousand entries for many tokens: a block a token, each of its
-// threads with a run of neighbouring entries in registers. The k-th best code
-// is found two bits at a time, by counting the entries at or above three
-// thresholds: scores of one token are alike in their upper bits, where the bins
-// of a histogram would be a queue. Bound by issue: some 10 rounds of 6
+// Top-k of some thousand entries: a block a token, each of its threads with a
+// run of neighbouring entries in registers. The k-th best code is found two
+// bits at a time, by counting the entries at or above three thresholds: scores
+// of one token are alike in their upper bits, where the bins of a histogram
+// would be a queue. Of many tokens bound by issue: some 10 rounds of 6
 // instructions an entry.
 #include "ops/cuda/overlap.cuh"
 #include "ops/cuda/select.cuh"
@@ -13,9 +13,11 @@ namespace ecphory::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256, kWarps = kThreads / kWarp;
-// With fewer tokens a token's latency counts, and clusters are faster.
-constexpr size_t kFewestTokens = 64;
 constexpr unsigned kMostOwn = 32;  // entries of a thread
+// With fewer tokens a token's latency counts, and from some number of entries
+// on histograms and clusters are faster.
+constexpr size_t kFewestTokens = 64;
+constexpr unsigned kOwnOfFew = 8;
 
 struct Shared {
   // Entries at or above the three thresholds, of a warp; of even and of odd
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) SelectKernel(
   for (unsigned j = 0; j < kOwn; ++j) {
     codes[j] = all[threadIdx.x * kPitch + j];
   }
-  const uint32_t cut = FindCode(codes, topk, shared);
+  const uint32_t cut = groups <= topk ? 0 : FindCode(codes, topk, shared);
   // Entries above the cut and at it, of the thread and of those before it.
   uint32_t own = 0;
 #pragma unroll
@@ -141,7 +143,9 @@ void Launch(const Calls<SelectTopkArgs>& all) {
   ForEachLaunch(all, []<unsigned kMost>(
                          const KernelCalls<SelectTopkArgs, kMost>& of_kernel,
                          std::span<const SelectTopkArgs> calls) {
-    const dim3 grid(static_cast<unsigned>(Most(calls, &SelectTopkArgs::tokens)),
+    const size_t tokens = Most(calls, &SelectTopkArgs::tokens);
+    if (tokens == 0) return;
+    const dim3 grid(static_cast<unsigned>(tokens),
                     static_cast<unsigned>(calls.size()));
     LaunchOverlapped(SelectKernel<kMost, kOwn>, grid, kThreads, 0,
                      "select_topk", of_kernel);
@@ -153,11 +157,13 @@ void Launch(const Calls<SelectTopkArgs>& all) {
 bool TakesHeld(const Calls<SelectTopkArgs>& all) {
   size_t tokens = 0;
   for (const SelectTopkArgs& args : all) tokens += args.tokens;
-  return tokens >= kFewestTokens && MostEntries(all) <= kThreads * kMostOwn;
+  const unsigned own = tokens >= kFewestTokens ? kMostOwn : kOwnOfFew;
+  return MostEntries(all) <= kThreads * own;
 }
 
 void HeldSelectTopk(const Calls<SelectTopkArgs>& all) {
   const size_t entries = MostEntries(all);
+  if (entries <= kThreads * 2) return Launch<2>(all);
   if (entries <= kThreads * 8) return Launch<8>(all);
   if (entries <= kThreads * 16) return Launch<16>(all);
   Launch<kMostOwn>(all);
