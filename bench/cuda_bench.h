@@ -56,7 +56,7 @@ struct Bench {
 };
 
 void BenchStreams(Bench& bench);     // mHC and Engram
-void BenchAttentions(Bench& bench);  // attention, indexer, table rows
+void BenchAttentions(Bench& bench);  // attention, indexer, rows, drawing
 void BenchProducts(Bench& bench);    // matrix products and experts
 
 }  // namespace ecphory

@@ -1,9 +1,10 @@
-// Attention, the indexer and the decoding of table rows.
+// Attention, the indexer, the decoding of table rows and the drawing of tokens.
 #include <algorithm>
 #include <random>
 
 #include "cuda_bench.h"
 #include "ops/ops.h"
+#include "ops/sample.h"
 
 namespace ecphory {
 namespace {
@@ -182,6 +183,36 @@ void BenchRows(Bench& bench, size_t tokens, bool of_host) {
   bench.Report(name, static_cast<double>(bytes + count * kWidth * 4), launches);
 }
 
+// Tokens from the logits of `n_rows` texts, at temperature 1.
+void BenchSample(Bench& bench, size_t n_rows, float top_p) {
+  const std::string name =
+      "sample/" + std::to_string(n_rows) + (top_p < 1 ? " with top_p" : "");
+  if (!bench.Wanted(name)) return;
+  constexpr size_t kVocab = 129280;
+  auto* const sampled = static_cast<Sampled*>(Device(n_rows * sizeof(Sampled)));
+  std::mt19937_64 random(5);
+  std::vector<std::function<void()>> launches;
+  for (size_t i = 0; i < (n_rows < 8 ? 40u : 4u); ++i) {
+    const float* const logits = Floats(n_rows * kVocab, 3);
+    std::vector<SampleRow> rows(n_rows);
+    for (size_t r = 0; r < n_rows; ++r) {
+      rows[r] = {.logits = logits + r * kVocab,
+                 .temperature = 1,
+                 .top_p = top_p,
+                 .random = random()};
+    }
+    launches.push_back([=, &bench] {
+      CudaOps().sample({.rows = rows.data(),
+                        .n_rows = n_rows,
+                        .vocab = kVocab,
+                        .sampled = sampled},
+                       bench.pool);
+    });
+  }
+  bench.Report(name, static_cast<double>(n_rows * kVocab * sizeof(float)),
+               launches);
+}
+
 }  // namespace
 
 void BenchAttentions(Bench& bench) {
@@ -200,6 +231,9 @@ void BenchAttentions(Bench& bench) {
   }
   for (const size_t tokens : {1, 4096}) {
     for (const bool of_host : {false, true}) BenchRows(bench, tokens, of_host);
+  }
+  for (const size_t rows : {1, 32}) {
+    for (const float top_p : {1.0f, 0.9f}) BenchSample(bench, rows, top_p);
   }
 }
 

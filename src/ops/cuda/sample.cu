@@ -63,6 +63,26 @@ struct Part {
   size_t begin, end;
 };
 
+// take(i, logit) for those of the thread, which it asks for some at a time.
+template <typename Take>
+__device__ void ForEachLogit(const SampleRow& row, const Part& part,
+                             const Take& take) {
+  constexpr unsigned kAtOnce = 4;
+  for (size_t base = part.begin + threadIdx.x; base < part.end;
+       base += kAtOnce * kThreads) {
+    float logits[kAtOnce];
+#pragma unroll
+    for (unsigned j = 0; j < kAtOnce; ++j) {
+      logits[j] = row.logits[min(base + j * kThreads, part.end - 1)];
+    }
+#pragma unroll
+    for (unsigned j = 0; j < kAtOnce; ++j) {
+      const size_t i = base + j * kThreads;
+      if (i < part.end) take(i, logits[j]);
+    }
+  }
+}
+
 // The last of a row's blocks to come here sees what the others have written.
 __device__ bool IsLast(unsigned* done) {
   __shared__ bool last;
@@ -157,19 +177,17 @@ __global__ void __launch_bounds__(kThreads)
   WaitForEarlier();
   const Row& row = rows.row[blockIdx.y];
   State& state = states[blockIdx.y];
-  const Part part(vocab);
   Mass best = 0;
   unsigned bad = 0;
-  for (size_t i = part.begin + threadIdx.x; i < part.end; i += kThreads) {
-    const float x = row.sample.logits[i];
+  ForEachLogit(row.sample, Part(vocab), [&](size_t i, float logit) {
     const unsigned place = ~static_cast<unsigned>(i);
-    const uint32_t code = CodeOf(x);
+    const uint32_t code = CodeOf(logit);
     if (code != 0) {
       best = max(best, static_cast<Mass>(code) << 32 | place);
-    } else if (!(x < 0)) {
+    } else if (!(logit < 0)) {
       bad = max(bad, place);
     }
-  }
+  });
   for (unsigned offset = kWarp / 2; offset > 0; offset /= 2) {
     best = max(best, __shfl_xor_sync(0xffffffffu, best, offset));
     bad = max(bad, __shfl_xor_sync(0xffffffffu, bad, offset));
@@ -244,14 +262,12 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t prefix = shift == 24 ? 0 : state.prefix;
   const Cut floor = state.cut;  // of top_k; what is above it is seen by top_p
   const Masses masses(state, vocab);
-  const Part part(vocab);
-  for (size_t i = part.begin + threadIdx.x; i < part.end; i += kThreads) {
-    const float logit = row.sample.logits[i];
+  ForEachLogit(row.sample, Part(vocab), [&](size_t, float logit) {
     const uint32_t code = CodeOf(logit);
-    if (code <= floor.code || (code & known) != prefix) continue;
+    if (code <= floor.code || (code & known) != prefix) return;
     atomicAdd(&bins[code >> shift & (kBins - 1)],
               kByMass ? masses.Of(logit, 1) : Mass{1});
-  }
+  });
   __syncthreads();
   if (bins[threadIdx.x] != 0) {
     atomicAdd(&state.bins[threadIdx.x], bins[threadIdx.x]);
@@ -278,8 +294,7 @@ __global__ void __launch_bounds__(kThreads)
 // A logit's mass where it is above the cut, and whether it lies at it.
 struct Kept {
   __device__ Kept(const Row& row, const State& state, const Masses& masses,
-                  size_t i) {
-    const float logit = row.sample.logits[i];
+                  float logit) {
     const uint32_t code = CodeOf(logit);
     if (code == 0 || code < state.cut.code) return;
     if (!(masses.Gap(logit) >= row.sample.min_gap)) return;
@@ -290,53 +305,68 @@ struct Kept {
   bool tie = false;
 };
 
+// What a thread's run of logits weighs, and where it begins.
+struct Run {
+  // All threads of the block: runs follow each other in their order.
+  // `ties_before` at the cut, of which `allowed` are kept in all.
+  __device__ Run(Mass above, Mass ties, Mass tie_mass, Mass ties_before,
+                 Mass allowed) {
+    Mass unused = 0;
+    first_tie = ties_before + Prefix(ties, &unused);
+    const Mass kept =
+        first_tie < allowed ? min(ties, allowed - first_tie) : Mass{0};
+    mass = above + kept * tie_mass;
+    begin = Prefix(mass, &total);
+  }
+  __device__ bool Has(Mass target) const {
+    return begin <= target && target < begin + mass;
+  }
+  Mass first_tie, mass, begin, total;
+};
+
 __device__ void DrawFrom(const Row& row, const State& state,
                          const Masses& masses, size_t vocab) {
   __shared__ unsigned block;
   __shared__ Mass target, ties_before;
-  // The blocks' masses with those at the cut that are kept.
-  const unsigned b = threadIdx.x;
-  const bool is_block = b < gridDim.x;
+  const Mass allowed = state.cut.ties;
   const Mass tie_mass = state.cut.code == 0 ? 0
                                             : masses.Of(LogitOf(state.cut.code),
                                                         row.sample.temperature);
-  const Mass ties = is_block ? __ldcg(&state.ties[b]) : 0;
-  Mass total = 0;
-  const Mass earlier = Prefix(ties, &total);
-  const Mass allowed = state.cut.ties;
-  const Mass kept_ties =
-      earlier < allowed ? min(ties, allowed - earlier) : Mass{0};
-  const Mass mass =
-      is_block ? __ldcg(&state.above[b]) + kept_ties * tie_mass : 0;
-  const Mass before = Prefix(mass, &total);
-  const Mass wanted = SampleTarget(row.sample.random, total);
-  if (before <= wanted && wanted < before + mass) {
+  // First runs are the blocks' parts, then neighbours in the part that has it.
+  const unsigned b = threadIdx.x;
+  const bool is_block = b < gridDim.x;
+  const Run part_run(is_block ? __ldcg(&state.above[b]) : 0,
+                     is_block ? __ldcg(&state.ties[b]) : 0, tie_mass, 0,
+                     allowed);
+  const Mass wanted = SampleTarget(row.sample.random, part_run.total);
+  if (part_run.Has(wanted)) {
     block = b;
-    target = wanted - before;
-    ties_before = earlier;
+    target = wanted - part_run.begin;
+    ties_before = part_run.first_tie;
   }
   __syncthreads();
   const Part part(vocab, block);
-  Mass passed = 0, passed_ties = ties_before;
-  for (size_t base = part.begin; base < part.end; base += kThreads) {
-    const size_t i = base + threadIdx.x;
-    Mass own = 0;
-    bool tie = false;
-    if (i < part.end) {
-      const Kept kept(row, state, masses, i);
-      own = kept.mass;
-      tie = kept.tie;
+  const size_t each = CeilDiv(part.end - part.begin, kThreads);
+  const size_t first = min(part.begin + threadIdx.x * each, part.end);
+  const size_t end = min(first + each, part.end);
+  const auto kept_at = [&](size_t i) {
+    return Kept(row, state, masses, row.sample.logits[i]);
+  };
+  Mass above = 0, ties = 0;
+  for (size_t i = first; i < end; ++i) {
+    const Kept kept = kept_at(i);
+    ties += kept.tie;
+    if (!kept.tie) above += kept.mass;
+  }
+  const Run run(above, ties, tie_mass, ties_before, allowed);
+  if (!run.Has(target)) return;
+  Mass passed = run.begin, tie = run.first_tie;
+  for (size_t i = first; i < end; ++i) {
+    const Kept kept = kept_at(i);
+    if (!kept.tie || tie++ < allowed) passed += kept.mass;
+    if (target < passed) {
+      return Give(row, static_cast<int32_t>(i), SampleFault::kNone);
     }
-    Mass sum = 0;
-    const Mass rank = passed_ties + Prefix(tie, &sum);
-    passed_ties += sum;
-    if (tie && rank >= allowed) own = 0;
-    const Mass begin = passed + Prefix(own, &sum);
-    passed += sum;
-    if (begin <= target && target < begin + own) {
-      Give(row, static_cast<int32_t>(i), SampleFault::kNone);
-    }
-    if (target < passed) return;
   }
 }
 
@@ -348,13 +378,12 @@ __global__ void __launch_bounds__(kThreads)
   State& state = states[blockIdx.y];
   if (!IsDrawn(row, state)) return;
   const Masses masses(state, vocab);
-  const Part part(vocab);
   Mass above = 0, ties = 0;
-  for (size_t i = part.begin + threadIdx.x; i < part.end; i += kThreads) {
-    const Kept kept(row, state, masses, i);
+  ForEachLogit(row.sample, Part(vocab), [&](size_t, float logit) {
+    const Kept kept(row, state, masses, logit);
     ties += kept.tie;
     if (!kept.tie) above += kept.mass;
-  }
+  });
   Mass all_above = 0, all_ties = 0;
   Prefix(above, &all_above);
   Prefix(ties, &all_ties);
