@@ -74,20 +74,24 @@ void StoreCore::TakeIn(const CompletedRead& read) {
     return PushRead(*op, part);
   }
   if (count > 0 && ++op->tries[part] < kMaxTries) return PushRead(*op, part);
-  EndsEarly(op, part, extent.offset + got);
+  EndsEarly(op, part, got);
   PartDone(op);
 }
 
-void StoreCore::EndsEarly(Op* op, size_t part, uint64_t end) {
+// `got` bytes of a read were there. When it was none, the file may end anywhere
+// before.
+void StoreCore::EndsEarly(Op* op, size_t part, uint32_t got) {
+  const uint64_t end = op->run.part[part].offset + got;
   const Lookup& lookup = op->slot->lookup;
   const TableReader::Part& place = lookup.table().part(part);
   size_t index = op->run.begin;
   while (place.offset + (lookup.row(index) + 1) * place.bytes <= end) ++index;
   FailOp(op, index,
-         Corrupt("%s: the file ends at byte %llu; it was cut short after it "
+         Corrupt("%s: the file ends at byte %llu%s; it was cut short after it "
                  "was opened",
                  lookup.table().PlaceName(lookup.row(index), part).c_str(),
-                 static_cast<unsigned long long>(end)));
+                 static_cast<unsigned long long>(end),
+                 got > 0 ? "" : " or before"));
 }
 
 void StoreCore::FailRead(Op* op, size_t part, int error) {

@@ -155,7 +155,7 @@ class StoreCore {
   void Reap(size_t least, Lock* lock);
   void TakeIn(std::span<const CompletedRead> reads);
   void TakeIn(const CompletedRead& read);
-  void EndsEarly(Op* op, size_t part, uint64_t end);
+  void EndsEarly(Op* op, size_t part, uint32_t got);
   void FailRead(Op* op, size_t part, int error);
   void FailOp(Op* op, size_t index, Status status);
   void PartDone(Op* op);
