@@ -198,8 +198,13 @@ TEST(GenerateTest, RefusesBadOptions) {
   GenerateOptions options = Greedy(1);
   options.stop = {""};
   EXPECT_EQ(code(options, kPrompt), StatusCode::kInvalidArgument);
-  options.stop = {"\x80"};
-  EXPECT_EQ(code(options, kPrompt), StatusCode::kInvalidArgument);
+  // A byte inside a character, one that is in none, half a character, and one
+  // of them after text.
+  for (const char* stop :
+       {"\x80", "\xff", "\xe2\x82", "a\xc3", "\xed\xa0\x80"}) {
+    options.stop = {"ok", stop};
+    EXPECT_EQ(code(options, kPrompt), StatusCode::kInvalidArgument);
+  }
   options = Greedy(1);
   options.sampler.top_p = 2;
   EXPECT_EQ(code(options, kPrompt), StatusCode::kInvalidArgument);

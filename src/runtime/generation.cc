@@ -1,7 +1,10 @@
 #include "runtime/generation.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
+
+#include "text/utf8.h"
 
 namespace ecphory {
 
@@ -11,9 +14,19 @@ namespace {
 // default chunk, so that reporting costs nothing.
 constexpr size_t kProgressTokens = 1024;
 
-// A stop text that begins inside a character could split one on the way out.
-bool BeginsInsideCharacter(const std::string& text) {
-  return (static_cast<unsigned char>(text[0]) & 0xC0) == 0x80;
+// Text comes in whole characters, in which any other bytes are never found, or
+// split one.
+Status CheckUtf8(const std::string& stop) {
+  for (size_t at = 0; at < stop.size();) {
+    const Utf8Step step = NextUtf8(std::string_view(stop).substr(at));
+    if (step.kind != Utf8Step::Kind::kCharacter) {
+      return InvalidArgument(
+          "stop text has byte 0x%02x at %zu, expected valid UTF-8",
+          static_cast<unsigned char>(stop[at]), at);
+    }
+    at += step.length;
+  }
+  return {};
 }
 
 Status CheckStops(const std::vector<std::string>& stops) {
@@ -21,11 +34,7 @@ Status CheckStops(const std::vector<std::string>& stops) {
     if (stop.empty()) {
       return InvalidArgument("stop text is empty, expected at least one byte");
     }
-    if (BeginsInsideCharacter(stop)) {
-      return InvalidArgument(
-          "stop text begins with byte 0x%02x, expected valid UTF-8",
-          static_cast<unsigned char>(stop[0]));
-    }
+    ECPHORY_RETURN_IF_ERROR(CheckUtf8(stop));
   }
   return {};
 }
