@@ -1,22 +1,29 @@
 #include "dump.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
 
 namespace ecphory::cli {
 
-DumpObserver::DumpObserver(uint32_t layer, std::string directory)
-    : layer_(layer), directory_(std::move(directory)) {}
+DumpObserver::DumpObserver(uint32_t layer, std::string directory, bool made)
+    : layer_(layer), directory_(std::move(directory)), made_(made) {}
+
+DumpObserver::~DumpObserver() {
+  files_.clear();
+  if (made_) rmdir(directory_.c_str());  // unless something is in it
+}
 
 Result<std::unique_ptr<DumpObserver>> DumpObserver::Create(
     uint32_t layer, std::string directory) {
-  if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+  const bool made = mkdir(directory.c_str(), 0777) == 0;
+  if (!made && errno != EEXIST) {
     return ErrnoError(errno, "--dump: %s", directory.c_str());
   }
   return std::unique_ptr<DumpObserver>(
-      new DumpObserver(layer, std::move(directory)));
+      new DumpObserver(layer, std::move(directory), made));
 }
 
 void DumpObserver::OnF32(uint32_t, const std::string& name,

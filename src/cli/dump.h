@@ -16,9 +16,11 @@ namespace ecphory::cli {
 // before Commit.
 class DumpObserver : public TensorObserver {
  public:
-  // Makes `directory` where it is missing (its parent must exist).
+  // Makes `directory` where it is missing (its parent must exist). One that was
+  // made and has got no file goes with this object.
   static Result<std::unique_ptr<DumpObserver>> Create(uint32_t layer,
                                                       std::string directory);
+  ~DumpObserver() override;
 
   bool Wants(uint32_t layer) const override { return layer == layer_; }
   void OnF32(uint32_t layer, const std::string& name,
@@ -35,7 +37,7 @@ class DumpObserver : public TensorObserver {
   Status Commit();
 
  private:
-  DumpObserver(uint32_t layer, std::string directory);
+  DumpObserver(uint32_t layer, std::string directory, bool made);
   void Append(const std::string& name, NpyType type, const void* data,
               const std::vector<uint64_t>& shape);
   Status TryAppend(const std::string& name, NpyType type, const void* data,
@@ -43,6 +45,7 @@ class DumpObserver : public TensorObserver {
 
   uint32_t layer_;
   std::string directory_;
+  bool made_;  // the directory
   std::map<std::string, std::unique_ptr<NpyWriter>> files_;
   Status status_;
 };

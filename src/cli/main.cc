@@ -88,6 +88,23 @@ Status UnknownArgument(const CLI::App& app, const std::string& argument) {
                          name.c_str(), CommandWords(scope).c_str());
 }
 
+// CLI11 says "NAME: At Most 1 required but received 2" or "NAME: 1 required
+// TYPE missing".
+Status WrongCount(const CLI::App& app, const CLI::ArgumentMismatch& error) {
+  const std::string message = error.what();
+  const std::string name = message.substr(0, message.find(':'));
+  const CLI::Option* option = ChosenCommand(app).get_option_no_throw(name);
+  if (option == nullptr) return InvalidArgument("%s", message.c_str());
+  const std::string type = option->get_type_name();
+  if (message.ends_with(" missing")) {
+    return InvalidArgument("%s: no value, expected %s", name.c_str(),
+                           type.c_str());
+  }
+  const size_t count = option->count();
+  return InvalidArgument("%s: %zu value%s, expected %s", name.c_str(), count,
+                         count == 1 ? "" : "s", type.c_str());
+}
+
 Status UsageError(const CLI::App& app, const CLI::ParseError& error) {
   const bool no_command =
       dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
@@ -101,6 +118,10 @@ Status UsageError(const CLI::App& app, const CLI::ParseError& error) {
     return InvalidArgument("no command, expected %s; see ecphory%s --help",
                            CommandNames(scope).c_str(),
                            CommandWords(scope).c_str());
+  }
+  if (const auto* mismatch =
+          dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
+    return WrongCount(app, *mismatch);
   }
   return InvalidArgument("%s", error.what());
 }

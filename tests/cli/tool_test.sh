@@ -114,12 +114,19 @@ expect 2 "--activations: 'f16', expected bf16\|f32\|int8" logits --activations f
 expect 2 "--index-keys: 'x', expected own\|vendor" logits --index-keys x
 expect 2 "--experts: 'q4', expected mxfp4\|q8_0" convert --experts q4
 expect 2 "--dump: 'x', expected a whole number" logits --dump x dir
+expect 2 '--dump: 1 value, expected LAYER DIR$' logits --dump 1
+expect 2 '--dump: 4 values, expected LAYER DIR$' logits --dump 1 d --dump 2 d
+expect 2 '--max-tokens: 2 values, expected N$' run -n 1 -n 2
+expect 2 '--model: no value, expected MODEL$' run -m
+expect 2 '--stop: no value, expected TEXT$' run -p x --stop a --stop
 expect 2 'convert needs two arguments' convert
 expect 2 'expected one of --tokens and --tokens-file' logits -m "$model" -o o
 expect 2 '-o is missing' logits -m "$model" --tokens 1
 expect 2 '--last and --all' logits -m "$model" --tokens 1 --last --all -o o
 expect 2 'prompt is empty' run -m "$model" -p ''
 expect 2 'stop text is empty' run -m "$model" -p x --stop ''
+expect 2 'stop text has byte 0xff at 2, expected valid UTF-8' \
+  run -m "$model" -p x --stop . --stop $'ab\xff'
 expect 2 'prompt is empty' run -m "$model" --prompt= -n 2
 expect 2 "--temp: '', expected" run --temp= -n 2
 expect 0 . run -m "$model" -n 2 -p --temp=
@@ -509,7 +516,7 @@ expect 3 'copy/tokenizer.json: cannot open' info -m copy
 echo "== limits"
 (
   ulimit -f 1
-  "$tool" logits -m "$model" --tokens $tokens -o big.npy >out 2>err
+  "$tool" logits -m "$model" --tokens $tokens -o big.npy --dump 2 big.npy.d >out 2>err
   [ $? -eq 7 ] || fail "over the file size limit: $(cat err)"
   exit $failures
 )
