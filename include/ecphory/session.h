@@ -151,8 +151,9 @@ class ECPHORY_EXPORT Session {
   // there, and nothing else is copied. kInvalidArgument for options that are
   // none, or without logits; kCorrupt for logits that are none.
   Result<int32_t> Draw(const SamplerOptions& options, uint64_t random);
-  // Append of one token, then Draw, with their errors; when it is drawing that
-  // fails, the token stays appended. A GPU does both in one go.
+  // Append of one token, then Draw, with their errors: options that are none
+  // are refused before anything is done, and when it is the logits that fail,
+  // the token stays appended. A GPU does both in one go.
   //
   // `goes_on`: the token drawn is appended by the next call, which is this one
   // again, or it is not and DropAhead() is called. A GPU begins with it before

@@ -287,6 +287,15 @@ TEST_P(StepAheadTest, DrawsAreOfTheSteppedSessions) {
   refused({{a.get(), {}, 0}, {b.get(), bad, 0}}, "sequence 1");
 }
 
+TEST_P(StepAheadTest, OptionsThatAreNoneAreRefusedBeforeTheToken) {
+  const auto session = Session::Create(model_, Options()).value();
+  SamplerOptions bad;
+  bad.top_p = 0;
+  EXPECT_EQ(session->Step(1, bad, 0, true).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(session->position(), 0u);
+}
+
 // The definitions are slow, and share the processor's memory.
 std::vector<const char*> FastBackends() {
   std::vector<const char*> backends = testing::Backends();
