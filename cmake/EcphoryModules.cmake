@@ -80,9 +80,10 @@ function(ecphory_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
-  if(ECPHORY_SANITIZE MATCHES "address")
+  if(ECPHORY_SANITIZE)
     # Too much memory is what some tests ask for.
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT ASAN_OPTIONS=allocator_may_return_null=1)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT
+      "ASAN_OPTIONS=allocator_may_return_null=1;TSAN_OPTIONS=allocator_may_return_null=1")
   endif()
 endfunction()
 
