@@ -84,6 +84,8 @@ Status Verifier::OpenState() {
     opened = Journal::Create(options_.state, signature);
   }
   if (!opened.ok()) {
+    // Nothing else that lies there is to be removed.
+    if (!Journal::IsOne(options_.state)) return opened.status();
     return opened.status().WithContext(
         "the state of an unfinished verification; remove it to begin again");
   }

@@ -225,8 +225,21 @@ TEST_F(VerifyTest, StateOfAnotherFileIsNotUsed) {
   EXPECT_EQ(VerifyTables(options).status().code(), StatusCode::kCancelled);
   FlipByte(tables_.output, At(0, 0, 0), 1);
   options.progress = nullptr;
-  EXPECT_EQ(VerifyTables(options).status().code(),
-            StatusCode::kInvalidArgument);
+  const Status other = VerifyTables(options).status();
+  EXPECT_EQ(other.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(other.message().find("remove it to begin again"),
+            std::string::npos);
+}
+
+TEST_F(VerifyTest, WhatIsNoStateIsNotToBeRemoved) {
+  VerifyOptions options = Options();
+  for (const char* name : {"tables.gguf", "no/directory", "."}) {
+    options.state = directory_ / name;
+    const Status status = VerifyTables(options).status();
+    EXPECT_FALSE(status.ok()) << name;
+    EXPECT_EQ(status.message().find("remove"), std::string::npos)
+        << status.ToString();
+  }
 }
 
 }  // namespace
