@@ -68,6 +68,68 @@ class MatmulShapes : public MatmulTest {
     Check(format, out, in, 3, first_row);
   }
 
+  // Few tokens have the bits of each by itself; one that stands out by far does
+  // not spoil others, nor does one that is not finite.
+  void CheckLongRows(size_t in) {
+    constexpr size_t kToken = 3;
+    const float inf = std::numeric_limits<float>::infinity();
+    for (const WeightFormat format :
+         {WeightFormat::kQ8_0, WeightFormat::kFp8Tile32,
+          WeightFormat::kFp4Row32}) {
+      // CUDA adds up in another order where there are more tokens than that.
+      const size_t tokens = is_cuda() && format != WeightFormat::kQ8_0 ? 4 : 8;
+      for (const size_t out : {1, 67, 300, 6001}) {
+        // The last: more pieces of a GPU's warp than are on their way at once.
+        if (out > 300 && in != 1280) continue;
+        const PackedMatrix w = RandomMatrix(format, out, in, random_, 3);
+        GuardedArray<float> x = random_.Array(tokens * in);
+        // One that stands out by far, and one that is not finite.
+        x[2 * in + 300] *= 0x1p10f;
+        for (const size_t at : {size_t{140}, in - 1}) {
+          x[kToken * in + at] = inf;
+          const auto expected = ExpectedProduct(w, x.data(), tokens, in);
+          std::vector<float> whole;
+          for (const size_t chunk : {tokens, size_t{1}, size_t{2}, size_t{3}}) {
+            GuardedArray<float> y(tokens * out);
+            for (size_t t = 0; t < tokens; t += chunk) {
+              ops().matmul({.weight = w.view,
+                            .x = x.data() + t * in,
+                            .y = y.data() + t * out,
+                            .tokens = std::min(chunk, tokens - t)},
+                           Pool(2));
+            }
+            // A NaN is any.
+            for (size_t r = 0; r < out; ++r) {
+              float& result = y[kToken * out + r];
+              if (std::isnan(result)) {
+                result = std::numeric_limits<float>::quiet_NaN();
+              }
+            }
+            if (chunk == tokens) whole = y.Copy();
+            EXPECT_TRUE(SameBits(whole, y))
+                << WeightFormatName(format) << ", " << in
+                << " columns, chunks of " << chunk;
+          }
+          for (size_t t = 0; t < tokens; ++t) {
+            if (t == kToken) continue;
+            EXPECT_TRUE(AllClose(
+                {expected.begin() + t * out, expected.begin() + (t + 1) * out},
+                whole.data() + t * out, SumBound(in)))
+                << WeightFormatName(format) << ", token " << t;
+          }
+          for (size_t r = 0; r < out; ++r) {
+            const float product = w.values[r * in + at] * inf;
+            EXPECT_TRUE(std::isnan(product)
+                            ? std::isnan(whole[kToken * out + r])
+                            : whole[kToken * out + r] == product)
+                << WeightFormatName(format) << ", row " << r;
+          }
+          x[kToken * in + at] = 1;
+        }
+      }
+    }
+  }
+
   Random random_{4};
 };
 ECPHORY_INSTANTIATE_OP_TEST(MatmulShapes);
@@ -193,61 +255,12 @@ TEST_P(MatmulShapes, EveryScale) {
   }
 }
 
-// Rows that all warps of a GPU's block share.
+// Rows that all warps of a GPU's block share, of fewer and of more pieces than
+// it has warps.
 TEST_P(MatmulShapes, LongRowsOfFewTokens) {
-  constexpr size_t kIn = 2560, kToken = 3;
-  const float inf = std::numeric_limits<float>::infinity();
-  for (const WeightFormat format :
-       {WeightFormat::kQ8_0, WeightFormat::kFp8Tile32,
-        WeightFormat::kFp4Row32}) {
-    // CUDA adds up in another order where there are more tokens than that.
-    const size_t tokens = is_cuda() && format != WeightFormat::kQ8_0 ? 4 : 8;
-    for (const size_t out : {1, 67, 300}) {
-      const PackedMatrix w = RandomMatrix(format, out, kIn, random_, 3);
-      GuardedArray<float> x = random_.Array(tokens * kIn);
-      // One that stands out by far, and one that is not finite.
-      x[2 * kIn + 700] *= 0x1p10f;
-      for (const size_t at : {size_t{140}, kIn - 1}) {
-        x[kToken * kIn + at] = inf;
-        const auto expected = ExpectedProduct(w, x.data(), tokens, kIn);
-        std::vector<float> whole;
-        for (const size_t chunk : {tokens, size_t{1}, size_t{2}, size_t{3}}) {
-          GuardedArray<float> y(tokens * out);
-          for (size_t t = 0; t < tokens; t += chunk) {
-            ops().matmul({.weight = w.view,
-                          .x = x.data() + t * kIn,
-                          .y = y.data() + t * out,
-                          .tokens = std::min(chunk, tokens - t)},
-                         Pool(2));
-          }
-          // A NaN is any.
-          for (size_t r = 0; r < out; ++r) {
-            float& result = y[kToken * out + r];
-            if (std::isnan(result)) {
-              result = std::numeric_limits<float>::quiet_NaN();
-            }
-          }
-          if (chunk == tokens) whole = y.Copy();
-          EXPECT_TRUE(SameBits(whole, y))
-              << WeightFormatName(format) << ", chunks of " << chunk;
-        }
-        for (size_t t = 0; t < tokens; ++t) {
-          if (t == kToken) continue;
-          EXPECT_TRUE(AllClose(
-              {expected.begin() + t * out, expected.begin() + (t + 1) * out},
-              whole.data() + t * out, SumBound(kIn)))
-              << WeightFormatName(format) << ", token " << t;
-        }
-        for (size_t r = 0; r < out; ++r) {
-          const float product = w.values[r * kIn + at] * inf;
-          EXPECT_TRUE(std::isnan(product) ? std::isnan(whole[kToken * out + r])
-                                          : whole[kToken * out + r] == product)
-              << WeightFormatName(format) << ", row " << r;
-        }
-        x[kToken * kIn + at] = 1;
-      }
-    }
-  }
+  CheckLongRows(2560);
+  if (!is_cuda()) return;
+  for (const size_t in : {896, 1280, 2304, 8192}) CheckLongRows(in);
 }
 
 // Scales of 2^-127 and such as are no numbers, here and there.
