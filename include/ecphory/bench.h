@@ -1,8 +1,8 @@
 // Speed, held against the bounds of the machine it is measured on.
 //
 // RunBench() measures the machine first (memory bandwidth, arithmetic), then
-// operators at released shapes, then a whole model. docs/bench.md says what is
-// measured and how.
+// operators at released shapes, then a whole model, each in turn with what
+// bounds it. docs/bench.md says what is measured and how.
 #pragma once
 
 #include <cstdint>
@@ -42,11 +42,12 @@ struct BenchFigure {
   BenchSpread seconds;  // of a call
   double bytes = 0;     // that a call must move; 0: not counted
   double flops = 0;     // that a call must do; 0: not counted
-  // The longer of bytes at bandwidth and flops at peak, and which of the
-  // yardsticks that is; 0 and "" where nothing bounds it.
+  // The longer of bytes at bandwidth and flops at peak, as these were beside it
+  // (median of rounds), and which of the yardsticks that is; 0 and "" where
+  // nothing bounds it.
   std::string bound;
   double bound_seconds = 0;
-  double share = 0;  // bound_seconds / seconds.median
+  BenchSpread share;  // of each round: its bound over its time
 };
 
 // A part's share of the time of a decode step or a prefill.
@@ -67,7 +68,8 @@ struct BenchPass {
   uint32_t sequences = 1;  // that they are of
   double experts = 0;      // routed experts that a pass reads, of all layers
   BenchFigure figure;      // of the pass
-  double of_sgemm = 0;     // share of the rate of `sgemm`; 0 without one
+  // Of a prefill: share of the rate of `sgemm` beside it; 0 without one.
+  double of_sgemm = 0;
   double engram_wait_seconds = 0;  // of a pass: layers stood still for rows
   std::vector<BenchPart> parts;    // largest first
 };
@@ -104,7 +106,7 @@ struct BenchOptions {
   // figure.
   SessionOptions session;
   std::string filter;    // of figures of `ops`: a part of the name; empty: all
-  double seconds = 0.2;  // a figure, about
+  double seconds = 0.2;  // a figure and what bounds it, about
   uint32_t rounds = 7;   // a figure, in that time
   BenchSizes sizes = BenchSizes::kReleased;
   // Bytes that weights rotate over; 0: the larger of 256 MiB and four times the
@@ -141,7 +143,7 @@ struct BenchReport {
   std::vector<std::string> notes;  // what was left out, and why
 };
 
-// Takes all of the threads it is told to, and memory of about
+// Takes all of the threads it is told to, and memory of about twice
 // options.working_set and the model's.
 ECPHORY_EXPORT Result<BenchReport> RunBench(const BenchOptions& options);
 

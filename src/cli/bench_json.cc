@@ -6,7 +6,7 @@ namespace ecphory::cli {
 namespace {
 
 // Of the layout that docs/bench.md describes.
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 Json SpreadJson(const BenchSpread& spread) {
   return Json{{"median", spread.median}, {"p10", spread.p10},
@@ -15,10 +15,13 @@ Json SpreadJson(const BenchSpread& spread) {
 }
 
 Json FigureJson(const BenchFigure& figure) {
-  return Json{{"name", figure.name},   {"seconds", SpreadJson(figure.seconds)},
-              {"bytes", figure.bytes}, {"flops", figure.flops},
-              {"bound", figure.bound}, {"bound_seconds", figure.bound_seconds},
-              {"share", figure.share}};
+  return Json{{"name", figure.name},
+              {"seconds", SpreadJson(figure.seconds)},
+              {"bytes", figure.bytes},
+              {"flops", figure.flops},
+              {"bound", figure.bound},
+              {"bound_seconds", figure.bound_seconds},
+              {"share", SpreadJson(figure.share)}};
 }
 
 Json PassJson(const BenchPass& pass) {

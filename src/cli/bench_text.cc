@@ -47,18 +47,19 @@ std::string YardstickText(const BenchYardstick& yardstick) {
 std::string FigureText(const BenchFigure& figure) {
   const BenchSpread& s = figure.seconds;
   const std::string share =
-      figure.bound.empty() ? "" : Format("%.2f", figure.share);
-  return Format("  %-36s %9s  %9s %9s %8s %9s  %-11s %5s\n",
-                figure.name.c_str(), Time(s.median).c_str(),
-                Time(s.p10).c_str(), Time(s.p90).c_str(),
-                Rate(figure.bytes, s.median).c_str(),
+      figure.bound.empty() ? ""
+                           : Format("%.2f (%.2f .. %.2f)", figure.share.median,
+                                    figure.share.p10, figure.share.p90);
+  return Format("  %-36s %9s  %9s %9s %8s %9s  %-11s %s\n", figure.name.c_str(),
+                Time(s.median).c_str(), Time(s.p10).c_str(),
+                Time(s.p90).c_str(), Rate(figure.bytes, s.median).c_str(),
                 Rate(figure.flops, s.median).c_str(), figure.bound.c_str(),
                 share.c_str());
 }
 
 std::string FigureHead() {
-  return Format("\n  %-36s %9s  %9s %9s %8s %9s  %-11s %5s\n", "", "median",
-                "p10", "p90", "GB/s", "GFLOP/s", "bound", "share");
+  return Format("\n  %-36s %9s  %9s %9s %8s %9s  %-11s %s\n", "", "median",
+                "p10", "p90", "GB/s", "GFLOP/s", "bound", "share (p10 .. p90)");
 }
 
 std::string PartsText(const BenchPass& pass) {

@@ -57,7 +57,8 @@ Result<StoredStreams> MakeStreams(CaseContext& context, size_t count,
 using Sites = std::vector<std::unique_ptr<HyperConnections>>;
 
 // One instance serves a token (its streams are 80 KB and stay in the cache, as
-// they do between layers); a prompt's instances are taken in turn.
+// they do between layers); of a prompt as many as fill the working set are
+// taken in turn.
 Result<std::shared_ptr<Sites>> MakeSites(CaseContext& context, size_t tokens,
                                          StreamFormat format) {
   const size_t H = context.sizes().streams, D = context.sizes().hidden;
@@ -67,8 +68,10 @@ Result<std::shared_ptr<Sites>> MakeSites(CaseContext& context, size_t tokens,
                                          .hc_eps = kEps,
                                          .sinkhorn_iters = 20,
                                          .format = format};
+  const Turns turns(context.working_set(),
+                    tokens * H * D * StreamBytes(format));
   auto sites = std::make_shared<Sites>();
-  for (size_t i = 0; i < (tokens > 1 ? 3 : 1); ++i) {
+  for (size_t i = 0; i < (tokens > 1 ? turns.count() : 1); ++i) {
     sites->push_back(std::make_unique<HyperConnections>(shape, context.ops(),
                                                         context.pool()));
     ECPHORY_RETURN_IF_ERROR(sites->back()->Allocate(tokens, HostDevice()));
@@ -142,24 +145,32 @@ Result<PreparedCase> PrepareExpand(CaseContext& context, size_t tokens,
 Result<PreparedCase> PrepareGate(CaseContext& context, size_t tokens,
                                  StreamFormat format) {
   const size_t H = context.sizes().streams, D = context.sizes().hidden;
-  const size_t width = tokens * H * D;
-  ECPHORY_ASSIGN_OR_RETURN(const auto kv, context.Floats(tokens * (H + 1) * D));
-  ECPHORY_ASSIGN_OR_RETURN(const auto h, MakeStreams(context, width, format));
+  const size_t width = tokens * H * D, kv_width = tokens * (H + 1) * D;
+  // A token's keys, value and streams stay in the cache.
+  const Turns turns(tokens > 1 ? context.working_set() : 1,
+                    sizeof(float) * kv_width);
+  ECPHORY_ASSIGN_OR_RETURN(const auto kv,
+                           context.Floats(turns.count() * kv_width));
+  ECPHORY_ASSIGN_OR_RETURN(const auto h,
+                           MakeStreams(context, turns.count() * width, format));
   ECPHORY_ASSIGN_OR_RETURN(const auto w, context.Floats(H * D));
-  const auto args = [=] {
-    return EngramGateArgs{.kv = kv->floats(),
+  const auto args = [=](size_t turn) {
+    return EngramGateArgs{.kv = kv->floats() + turn * kv_width,
                           .q_weight = w->floats(),
                           .k_weight = w->floats(),
                           .tokens = tokens,
                           .streams = H,
                           .dim = D,
                           .eps = kEps,
-                          .h = h.view};
+                          .h = h.view.From(turn * width)};
   };
-  return PreparedCase{
-      {[=, &context] { context.ops().engram_gate(args(), context.pool()); },
-       nullptr},
-      CostOf(args())};
+  auto next = std::make_shared<Turns>(turns);
+  return PreparedCase{{[=, &context] {
+                         context.ops().engram_gate(args(next->Next()),
+                                                   context.pool());
+                       },
+                       nullptr},
+                      CostOf(args(0))};
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "measure/model_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <random>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,10 @@ constexpr uint64_t kDefaultContext = 1024;
 constexpr size_t kPromptRounds = 3;
 constexpr size_t kProfiledSteps = 8;
 
+// Threads of OpenBLAS watch for another call for so long, on processors that
+// others then have for themselves.
+constexpr std::chrono::milliseconds kPeerWatches{50};
+
 SessionOptions SessionFor(const BenchOptions& bench, const ModelConfig& config,
                           uint64_t context, uint32_t chunk) {
   SessionOptions options = bench.session;
@@ -55,13 +61,25 @@ const char* ActivationsName(Activations activations) {
   return "unknown";
 }
 
+// Of a model's products.
+Arithmetic ArithmeticOf(const BenchOptions& options) {
+  switch (options.session.activations) {
+    case Activations::kF32: return Arithmetic::kF32;
+    case Activations::kBF16: return Arithmetic::kBF16;
+    case Activations::kInt8: return Arithmetic::kNone;
+  }
+  return Arithmetic::kNone;
+}
+
 // Tokens that a decode figure appends at most.
 constexpr uint64_t kDecodeRoom = kWarmSteps + kMostSteps + kProfiledSteps;
 
 class ModelBench {
  public:
-  ModelBench(const BenchOptions& options, std::shared_ptr<const Model> model)
+  ModelBench(const BenchOptions& options, Yardsticks& yardsticks,
+             std::shared_ptr<const Model> model)
       : options_(options),
+        yardsticks_(yardsticks),
         model_(std::move(model)),
         profile_(*model_->impl().forward.ops, model_->impl().weights) {
     forward_ = model_->impl().forward;
@@ -98,37 +116,82 @@ class ModelBench {
     return prompt_session_->Append(RandomTokens(config(), prompt(), seed), {});
   }
 
+  // On the threads of the model, so that none but these watch for work.
+  ThreadPool& pool() const { return *model_->impl().pool; }
+  Result<Beside> Bounds() {
+    return yardsticks_.BoundsOf({.arithmetic = ArithmeticOf(options_)}, pool());
+  }
+  Status Look(Beside* beside) const {
+    ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding,
+                             BindCaller(model_->impl().threads));
+    beside->Look();
+    return {};
+  }
+  // Passes that were timed, in rounds of one or more, and what was measured
+  // beside the rounds.
+  struct Rounds {
+    std::vector<double> passes;
+    std::vector<double> means;  // of each round
+    Beside beside;
+  };
+  // Of a pass whose bytes and operations are known.
+  void Fill(const Rounds& rounds, BenchPass* pass) {
+    pass->figure.seconds = SpreadOf(rounds.passes);
+    rounds.beside.Hold(rounds.means, &pass->figure);
+    yardsticks_.Add(rounds.beside);
+  }
+
   // Appends a token to each sequence.
   using Step = std::function<Status(std::span<const int32_t> tokens)>;
-  Status TimeSteps(const Step& step, uint64_t room, size_t sequences,
-                   std::vector<double>* seconds) const;
-  Status TimeBatch(const SessionOptions& options,
-                   const std::vector<uint8_t>& filled, BenchPass* pass);
-  Status TimeSession(const SessionOptions& options,
-                     const std::vector<uint8_t>& filled, BenchPass* pass);
+  Result<Rounds> TimePrompts(Beside* peer);
+  Result<Rounds> TimeSteps(const Step& step, uint64_t room, size_t sequences);
+  Result<Rounds> TimeBatch(const SessionOptions& options,
+                           const std::vector<uint8_t>& filled,
+                           uint32_t sequences);
+  Result<Rounds> TimeSession(const SessionOptions& options,
+                             const std::vector<uint8_t>& filled);
   Status ProfilePasses(const SessionOptions& session,
                        std::span<SequenceState> states, size_t tokens,
                        size_t passes, BenchPass* pass);
   void FillParts(double wall, double wait, size_t passes, BenchPass* pass);
 
   const BenchOptions& options_;
+  Yardsticks& yardsticks_;
   const std::shared_ptr<const Model> model_;
   OpProfile profile_;
   ForwardModel forward_;  // with the profile's operators
   std::unique_ptr<Session> prompt_session_;
 };
 
+// `peer` is looked at too, and first, so that its threads sleep again.
+Result<ModelBench::Rounds> ModelBench::TimePrompts(Beside* peer) {
+  Rounds rounds;
+  ECPHORY_ASSIGN_OR_RETURN(rounds.beside, Bounds());
+  const auto look = [&]() -> Status {
+    peer->Look();
+    if (!peer->sides().empty()) std::this_thread::sleep_for(kPeerWatches);
+    return Look(&rounds.beside);
+  };
+  ECPHORY_RETURN_IF_ERROR(look());
+  for (size_t round = 0; round < kPromptRounds; ++round) {
+    const double start = Now();
+    ECPHORY_RETURN_IF_ERROR(RunPrompt(2 + round));
+    rounds.passes.push_back(Now() - start);
+    ECPHORY_RETURN_IF_ERROR(look());
+  }
+  rounds.means = rounds.passes;
+  return rounds;
+}
+
 Result<BenchPass> ModelBench::Prefill() {
   BenchPass pass;
   pass.tokens = prompt();
   pass.figure.name = "prefill";
-  std::vector<double> seconds;
-  for (size_t round = 0; round < kPromptRounds; ++round) {
-    const double start = Now();
-    ECPHORY_RETURN_IF_ERROR(RunPrompt(2 + round));
-    seconds.push_back(Now() - start);
+  Beside peer;
+  if (forward_.device->is_host()) {
+    ECPHORY_ASSIGN_OR_RETURN(peer, yardsticks_.PeerOf(pool()));
   }
-  pass.figure.seconds = SpreadOf(seconds);
+  ECPHORY_ASSIGN_OR_RETURN(const Rounds rounds, TimePrompts(&peer));
   const SessionOptions session =
       SessionFor(options_, config(), prompt(), prompt());
   ECPHORY_ASSIGN_OR_RETURN(
@@ -136,6 +199,12 @@ Result<BenchPass> ModelBench::Prefill() {
       SequenceState::Create(config(), session, *forward_.device));
   ECPHORY_RETURN_IF_ERROR(
       ProfilePasses(session, {&state, 1}, prompt(), 1, &pass));
+  Fill(rounds, &pass);
+  BenchFigure beside_peer;
+  beside_peer.flops = pass.figure.flops;
+  peer.Hold(rounds.means, &beside_peer);
+  pass.of_sgemm = beside_peer.share.median;
+  yardsticks_.Add(peer);
   return pass;
 }
 
@@ -152,12 +221,13 @@ Result<BenchPass> ModelBench::Decode(uint64_t context, uint32_t sequences) {
   std::vector<SequenceState> states;
   ECPHORY_ASSIGN_OR_RETURN(
       SequenceState first,
-      FilledState(config(), options, context, forward_.hasher,
-                  *model_->impl().pool, *forward_.device));
+      FilledState(config(), options, context, forward_.hasher, pool(),
+                  *forward_.device));
   ECPHORY_ASSIGN_OR_RETURN(const std::vector<uint8_t> filled,
                            EncodeSnapshot(config(), first));
-  ECPHORY_RETURN_IF_ERROR(sequences > 1 ? TimeBatch(options, filled, &pass)
-                                        : TimeSession(options, filled, &pass));
+  ECPHORY_ASSIGN_OR_RETURN(const Rounds rounds,
+                           sequences > 1 ? TimeBatch(options, filled, sequences)
+                                         : TimeSession(options, filled));
   states.push_back(std::move(first));
   while (states.size() < sequences) {
     ECPHORY_ASSIGN_OR_RETURN(
@@ -171,16 +241,15 @@ Result<BenchPass> ModelBench::Decode(uint64_t context, uint32_t sequences) {
   scratch.chunk = sequences;
   ECPHORY_RETURN_IF_ERROR(
       ProfilePasses(scratch, states, 1, kProfiledSteps, &pass));
+  Fill(rounds, &pass);
   return pass;
 }
 
-Status ModelBench::TimeSession(const SessionOptions& options,
-                               const std::vector<uint8_t>& filled,
-                               BenchPass* pass) {
+Result<ModelBench::Rounds> ModelBench::TimeSession(
+    const SessionOptions& options, const std::vector<uint8_t>& filled) {
   ECPHORY_ASSIGN_OR_RETURN(const auto session,
                            Session::Create(model_, options));
   ECPHORY_RETURN_IF_ERROR(session->Restore(filled));
-  std::vector<double> seconds;
   int32_t drawn = -1;
   std::mt19937_64 random;
   const auto step = [&](std::span<const int32_t> token) -> Status {
@@ -194,28 +263,24 @@ Status ModelBench::TimeSession(const SessionOptions& options,
                                                   random(), /*goes_on=*/true));
     return {};
   };
-  ECPHORY_RETURN_IF_ERROR(
-      TimeSteps(step, session->context() - session->position(), 1, &seconds));
-  pass->figure.seconds = SpreadOf(seconds);
-  return {};
+  return TimeSteps(step, session->context() - session->position(), 1);
 }
 
-Status ModelBench::TimeBatch(const SessionOptions& options,
-                             const std::vector<uint8_t>& filled,
-                             BenchPass* pass) {
+Result<ModelBench::Rounds> ModelBench::TimeBatch(
+    const SessionOptions& options, const std::vector<uint8_t>& filled,
+    uint32_t sequences) {
   ECPHORY_ASSIGN_OR_RETURN(const auto batch,
-                           Batch::Create(model_, options, pass->sequences));
+                           Batch::Create(model_, options, sequences));
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<BatchToken> next;
   std::vector<BatchDraw> draws;
-  for (uint32_t i = 0; i < pass->sequences; ++i) {
+  for (uint32_t i = 0; i < sequences; ++i) {
     ECPHORY_ASSIGN_OR_RETURN(auto session, batch->NewSession());
     ECPHORY_RETURN_IF_ERROR(session->Restore(filled));
     next.push_back({session.get(), 0});
     draws.push_back({session.get(), {.temperature = 0}, 0});
     sessions.push_back(std::move(session));
   }
-  std::vector<double> seconds;
   std::vector<int32_t> drawn;
   std::mt19937_64 random;
   const auto step = [&](std::span<const int32_t> tokens) -> Status {
@@ -231,32 +296,54 @@ Status ModelBench::TimeBatch(const SessionOptions& options,
     ECPHORY_ASSIGN_OR_RETURN(drawn, batch->Step(next, draws, /*goes_on=*/true));
     return {};
   };
-  ECPHORY_RETURN_IF_ERROR(
-      TimeSteps(step, sessions[0]->context() - sessions[0]->position(),
-                next.size(), &seconds));
-  pass->figure.seconds = SpreadOf(seconds);
-  return {};
+  return TimeSteps(step, sessions[0]->context() - sessions[0]->position(),
+                   next.size());
 }
 
 // Tokens are random, or drawn as a generation does by default: a sequence that
 // a model writes would choose its experts in some other way, but no less of
 // them.
-Status ModelBench::TimeSteps(const Step& step, uint64_t room, size_t sequences,
-                             std::vector<double>* seconds) const {
+//
+// A round is as many steps as fit beside a look; where that is more than two,
+// one comes first that does not count, as caches hold what was looked at.
+Result<ModelBench::Rounds> ModelBench::TimeSteps(const Step& step,
+                                                 uint64_t room,
+                                                 size_t sequences) {
   const size_t steps = std::min<uint64_t>(room, kWarmSteps + kMostSteps);
   const std::vector<int32_t> tokens =
       RandomTokens(config(), steps * sequences, 3);
-  const double limit = kStepPatience * options_.seconds;
+  const double round = options_.seconds / options_.rounds / 2;
   const double begin = Now();
-  for (size_t i = 0; i < steps; ++i) {
-    const bool late = Now() - begin > limit;
-    if (late && seconds->size() >= kFewestSteps) break;
+  const auto enough = [&](const Rounds& rounds) {
+    return rounds.passes.size() >= kFewestSteps &&
+           Now() - begin > kStepPatience * options_.seconds;
+  };
+  size_t done = 0;
+  double last = 0;
+  const auto next = [&]() -> Status {
     const double start = Now();
     ECPHORY_RETURN_IF_ERROR(
-        step(std::span(tokens).subspan(i * sequences, sequences)));
-    if (i >= kWarmSteps) seconds->push_back(Now() - start);
+        step(std::span(tokens).subspan(done++ * sequences, sequences)));
+    last = Now() - start;
+    return {};
+  };
+  Rounds rounds;
+  ECPHORY_ASSIGN_OR_RETURN(rounds.beside, Bounds());
+  while (done < kWarmSteps) ECPHORY_RETURN_IF_ERROR(next());
+  ECPHORY_RETURN_IF_ERROR(Look(&rounds.beside));
+  while (done < steps && !enough(rounds)) {
+    if (last < round / 2 && done + 1 < steps) ECPHORY_RETURN_IF_ERROR(next());
+    double sum = 0, count = 0;
+    do {
+      ECPHORY_RETURN_IF_ERROR(next());
+      rounds.passes.push_back(last);
+      sum += last;
+      ++count;
+    } while (done < steps && sum + last / 2 < round);
+    rounds.means.push_back(sum / count);
+    ECPHORY_RETURN_IF_ERROR(Look(&rounds.beside));
   }
-  return {};
+  return rounds;
 }
 
 // Parts, bytes and operations, of passes of their own: looking costs time.
@@ -353,7 +440,7 @@ Status CheckContexts(const BenchOptions& options, const ModelConfig& config) {
 }
 
 Result<BenchModel> MeasureModel(
-    const BenchOptions& options,
+    const BenchOptions& options, Yardsticks& yardsticks,
     const std::function<Status(const std::string&)>& step) {
   BenchModel result;
   result.path = options.model;
@@ -369,7 +456,7 @@ Result<BenchModel> MeasureModel(
   result.engram_place = model->engram_io().place;
   result.engram_io = model->engram_io().mode;
   result.activations = ActivationsName(options.session.activations);
-  ModelBench bench(options, model);
+  ModelBench bench(options, yardsticks, model);
   result.prompt = bench.prompt();
   ECPHORY_RETURN_IF_ERROR(bench.FirstToken(&result.first_token_seconds));
   result.first_token_seconds += result.open_seconds;

@@ -6,13 +6,14 @@
 
 #include "ecphory/bench.h"
 #include "ecphory/status.h"
+#include "measure/yardsticks.h"
 
 namespace ecphory::measure {
 
-// Opens the model and measures it; bounds are not yet filled. `step` is called
-// with what comes next and may fail with kCancelled.
+// Opens the model and measures it, in turn with what bounds it. `step` is
+// called with what comes next and may fail with kCancelled.
 Result<BenchModel> MeasureModel(
-    const BenchOptions& options,
+    const BenchOptions& options, Yardsticks& yardsticks,
     const std::function<Status(const std::string&)>& step);
 
 // kInvalidArgument names a context that the model has no room for.

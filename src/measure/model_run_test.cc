@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <utility>
 
 namespace ecphory::measure {
@@ -18,7 +19,21 @@ BenchOptions Options() {
   return options;
 }
 
+Result<BenchModel> Measure(
+    const BenchOptions& options,
+    const std::function<Status(const std::string&)>& step) {
+  Yardsticks yardsticks({.sample = {options.seconds, options.rounds},
+                         .bytes = 4 << 20,
+                         .pages = options.pages,
+                         .sgemm = nullptr});
+  return MeasureModel(options, yardsticks, step);
+}
+
 void CheckPass(const BenchPass& pass) {
+  EXPECT_TRUE(pass.figure.bound == "read" || pass.figure.bound == "fma");
+  EXPECT_GT(pass.figure.bound_seconds, 0);
+  EXPECT_GT(pass.figure.share.rounds, 0u);
+  EXPECT_LE(pass.figure.share.rounds, pass.figure.seconds.rounds);
   EXPECT_GT(pass.figure.seconds.median, 0);
   EXPECT_GT(pass.figure.bytes, 0);
   EXPECT_GT(pass.figure.flops, 0);
@@ -34,7 +49,7 @@ void CheckPass(const BenchPass& pass) {
 TEST(ModelRun, PromptAndSteps) {
   const BenchOptions options = Options();
   std::vector<std::string> steps;
-  const auto model = MeasureModel(options, [&](const std::string& what) {
+  const auto model = Measure(options, [&](const std::string& what) {
     steps.push_back(what);
     return Status();
   });
@@ -69,7 +84,7 @@ TEST(ModelRun, ContextsAreAtMostTheModels) {
   EXPECT_EQ(calls, 0u);
   options.contexts.reset();
   std::string last;
-  const auto model = MeasureModel(options, [&](const std::string& what) {
+  const auto model = Measure(options, [&](const std::string& what) {
     last = what;
     return what == "prefill" || what == "opening the model"
                ? Status()
@@ -79,8 +94,8 @@ TEST(ModelRun, ContextsAreAtMostTheModels) {
 }
 
 TEST(ModelRun, StopsWhenToldTo) {
-  const auto model = MeasureModel(
-      Options(), [](const std::string&) { return Cancelled("stop"); });
+  const auto model =
+      Measure(Options(), [](const std::string&) { return Cancelled("stop"); });
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.status().code(), StatusCode::kCancelled);
 }
@@ -89,7 +104,7 @@ TEST(ModelRun, AMissingModelIsNamed) {
   BenchOptions options = Options();
   options.model = "nosuch.gguf";
   const auto model =
-      MeasureModel(options, [](const std::string&) { return Status(); });
+      Measure(options, [](const std::string&) { return Status(); });
   ASSERT_FALSE(model.ok());
   EXPECT_NE(model.status().message().find("nosuch.gguf"), std::string::npos);
 }
@@ -121,7 +136,7 @@ TEST(ModelRun, SaysWhichActivations) {
     options.contexts.emplace();
     options.session.activations = activations;
     const auto model =
-        MeasureModel(options, [](const std::string&) { return Status(); });
+        Measure(options, [](const std::string&) { return Status(); });
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     EXPECT_EQ(model->activations, name);
   }

@@ -37,6 +37,7 @@ Result<std::shared_ptr<Buffer>> CaseContext::Floats(size_t count) {
 
 std::vector<OpCase> OpCases(const Sizes& sizes) {
   std::vector<OpCase> cases;
+  AddReadCases(sizes, &cases);
   AddMatmulCases(sizes, &cases);
   AddExpertCases(sizes, &cases);
   AddStreamCases(sizes, &cases);

@@ -72,6 +72,7 @@ struct OpCase {
 };
 
 // By kind; the names of all differ.
+void AddReadCases(const Sizes& sizes, std::vector<OpCase>* cases);
 void AddMatmulCases(const Sizes& sizes, std::vector<OpCase>* cases);
 void AddExpertCases(const Sizes& sizes, std::vector<OpCase>* cases);
 void AddStreamCases(const Sizes& sizes, std::vector<OpCase>* cases);

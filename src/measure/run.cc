@@ -1,4 +1,5 @@
-// RunBench: conditions, yardsticks, operators, a model, yardsticks again.
+// RunBench: conditions, yardsticks, operators and a model in turn with what
+// bounds them, yardsticks again.
 #include <algorithm>
 #include <ctime>
 #include <fstream>
@@ -46,19 +47,6 @@ void FillConditions(const BenchOptions& options, const Device& device,
   }
 }
 
-Result<BenchFigure> MeasureCase(const OpCase& op, const BenchOptions& options,
-                                CaseContext& context) {
-  auto prepared = op.prepare(context);
-  if (!prepared.ok()) return prepared.status().WithContext(op.name);
-  BenchFigure figure;
-  figure.name = op.name;
-  figure.bytes = prepared->cost.bytes;
-  figure.flops = prepared->cost.flops;
-  figure.seconds =
-      SpreadOf(Sample(prepared->subject, {options.seconds, options.rounds}));
-  return figure;
-}
-
 std::vector<OpCase> ChosenCases(const BenchOptions& options) {
   std::vector<OpCase> chosen;
   if (!options.ops) return chosen;
@@ -67,16 +55,6 @@ std::vector<OpCase> ChosenCases(const BenchOptions& options) {
     chosen.push_back(std::move(op));
   }
   return chosen;
-}
-
-// Of a model's products.
-Arithmetic ArithmeticOf(const BenchOptions& options) {
-  switch (options.session.activations) {
-    case Activations::kF32: return Arithmetic::kF32;
-    case Activations::kBF16: return Arithmetic::kBF16;
-    case Activations::kInt8: return Arithmetic::kNone;
-  }
-  return Arithmetic::kNone;
 }
 
 // Before minutes of other figures: whether the model's files are there and say
@@ -101,17 +79,21 @@ class Run {
   Status Measure(const std::vector<OpCase>& cases, BenchReport* report) {
     total_ = cases.size() + ModelSteps(options_) + 2;
     if (device_.is_host()) ECPHORY_RETURN_IF_ERROR(LoadSgemm(report));
-    ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());
-    ECPHORY_RETURN_IF_ERROR(MeasureOps(cases, report));
+    Yardsticks yardsticks({.sample = {options_.seconds, options_.rounds},
+                           .bytes = options_.working_set,
+                           .pages = options_.pages,
+                           .sgemm = sgemm_.get()});
+    ECPHORY_RETURN_IF_ERROR(MeasureYardsticks(yardsticks));
+    ECPHORY_RETURN_IF_ERROR(MeasureOps(cases, yardsticks, report));
     if (!options_.model.empty()) {
       ECPHORY_ASSIGN_OR_RETURN(
           BenchModel model,
-          MeasureModel(options_,
+          MeasureModel(options_, yardsticks,
                        [&](const std::string& what) { return Step(what); }));
       report->models.push_back(std::move(model));
     }
-    ECPHORY_RETURN_IF_ERROR(MeasureYardsticks());
-    HoldAll(cases, report);
+    ECPHORY_RETURN_IF_ERROR(MeasureYardsticks(yardsticks));
+    report->yardsticks = yardsticks.Report();
     return {};
   }
 
@@ -126,24 +108,42 @@ class Run {
 
   // Bound only here: a model binds by itself, and a library's threads would
   // inherit where this one may run.
-  Status MeasureOps(const std::vector<OpCase>& cases, BenchReport* report) {
+  Status MeasureOps(const std::vector<OpCase>& cases, Yardsticks& yardsticks,
+                    BenchReport* report) {
     ECPHORY_ASSIGN_OR_RETURN(const ThreadBinding binding, BindCaller(threads_));
     for (const OpCase& op : cases) {
       ECPHORY_RETURN_IF_ERROR(Step(op.name));
-      ECPHORY_ASSIGN_OR_RETURN(BenchFigure figure,
-                               MeasureCase(op, options_, context_));
+      ECPHORY_ASSIGN_OR_RETURN(BenchFigure figure, MeasureCase(op, yardsticks));
       report->ops.push_back(std::move(figure));
     }
     return {};
   }
 
-  Status MeasureYardsticks() {
+  // In turn with what bounds it, if anything does: half of the time for each.
+  Result<BenchFigure> MeasureCase(const OpCase& op, Yardsticks& yardsticks) {
+    auto prepared = op.prepare(context_);
+    if (!prepared.ok()) return prepared.status().WithContext(op.name);
+    BenchFigure figure;
+    figure.name = op.name;
+    figure.bytes = prepared->cost.bytes;
+    figure.flops = prepared->cost.flops;
+    Beside beside;
+    if (figure.bytes > 0 || figure.flops > 0) {
+      ECPHORY_ASSIGN_OR_RETURN(beside, yardsticks.BoundsOf(op.limits, pool_));
+    }
+    const std::vector<double> seconds =
+        Sample(prepared->subject, {options_.seconds / 2, options_.rounds},
+               [&] { beside.Look(); });
+    figure.seconds = SpreadOf(seconds);
+    beside.Hold(seconds, &figure);
+    yardsticks.Add(beside);
+    return figure;
+  }
+
+  Status MeasureYardsticks(Yardsticks& yardsticks) {
     ECPHORY_RETURN_IF_ERROR(Step("yardsticks"));
-    const YardstickOptions wanted = {{options_.seconds, options_.rounds},
-                                     options_.working_set,
-                                     sgemm_.get()};
-    return device_.is_host() ? yardsticks_.Measure(wanted, pool_)
-                             : yardsticks_.MeasureDevice(wanted, device_);
+    return device_.is_host() ? yardsticks.Measure(pool_)
+                             : yardsticks.MeasureDevice(device_);
   }
 
   // One that was asked for must be there; others are named when they are not.
@@ -159,31 +159,12 @@ class Run {
     return {};
   }
 
-  void HoldAll(const std::vector<OpCase>& cases, BenchReport* report) {
-    report->yardsticks = yardsticks_.Report();
-    for (size_t i = 0; i < cases.size(); ++i) {
-      yardsticks_.HoldTo(cases[i].limits, options_.pages, &report->ops[i]);
-    }
-    const auto hold = [&](BenchPass* pass) {
-      yardsticks_.HoldTo({.arithmetic = ArithmeticOf(options_)}, options_.pages,
-                         &pass->figure);
-      const double rate = pass->figure.flops / pass->figure.seconds.median;
-      const double sgemm = yardsticks_.Rate("sgemm");
-      if (sgemm > 0) pass->of_sgemm = rate / sgemm;
-    };
-    for (BenchModel& model : report->models) {
-      hold(&model.prefill);
-      for (BenchPass& pass : model.decode) hold(&pass);
-    }
-  }
-
   const BenchOptions& options_;
   Device& device_;
   const ComputeThreads& threads_;
   ThreadPool& pool_;
   CaseContext context_;
   std::unique_ptr<Sgemm> sgemm_;
-  Yardsticks yardsticks_;
   uint64_t done_ = 0;
   uint64_t total_ = 0;
 };

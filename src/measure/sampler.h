@@ -22,8 +22,10 @@ struct SampleOptions {
   uint32_t rounds = 7;   // fewer where a call takes very long
 };
 
-// Seconds of a call, one value a round, after a call that warms up.
-std::vector<double> Sample(const Subject& subject,
-                           const SampleOptions& options);
+// Seconds of a call, one value a round, after a call that warms up. `between`
+// is called before the first round and after each, not timed; where a round has
+// several calls, one that is not timed comes before them.
+std::vector<double> Sample(const Subject& subject, const SampleOptions& options,
+                           const std::function<void()>& between = nullptr);
 
 }  // namespace ecphory::measure

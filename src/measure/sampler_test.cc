@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string>
 #include <thread>
 
 namespace ecphory::measure {
@@ -31,6 +33,29 @@ TEST(Sampler, WhatIsDoneBeforeIsNotTimed) {
                                              {.seconds = 0.05, .rounds = 5});
   EXPECT_EQ(before, calls);
   for (const double s : seconds) EXPECT_LT(s, 1e-3);
+}
+
+// What comes between rounds leaves the first call of a round something to do
+// that others have not.
+TEST(Sampler, RoundsAndWhatComesBetweenTakeTurns) {
+  std::string order;
+  bool cold = false;
+  const std::vector<double> seconds =
+      Sample({[&] {
+                order += 'c';
+                if (cold) Sleep(20);
+                cold = false;
+              },
+              nullptr},
+             {.seconds = 0.06, .rounds = 3}, [&] {
+               order += 'b';
+               cold = true;
+             });
+  ASSERT_EQ(seconds.size(), 3u);
+  for (const double s : seconds) EXPECT_LT(s, 1e-3);
+  EXPECT_EQ(std::count(order.begin(), order.end(), 'b'), 4);
+  EXPECT_EQ(order.back(), 'b');
+  EXPECT_EQ(order.find("bb"), std::string::npos);
 }
 
 TEST(Sampler, AVerySlowCallIsTimedOnce) {

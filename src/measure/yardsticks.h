@@ -1,12 +1,15 @@
 // The machine's bounds, measured on the threads that the operators run on.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "ecphory/bench.h"
 #include "ecphory/status.h"
+#include "measure/beside.h"
+#include "measure/buffer.h"
 #include "measure/sampler.h"
 #include "measure/sgemm.h"
 #include "ops/device.h"
@@ -16,7 +19,8 @@ namespace ecphory::measure {
 struct YardstickOptions {
   SampleOptions sample;
   size_t bytes = 0;  // to read from; several times the last-level cache
-  const Sgemm* sgemm = nullptr;  // null: left out
+  BenchPages pages = BenchPages::kSmall;  // under what is held to bandwidths
+  const Sgemm* sgemm = nullptr;           // null: left out
 };
 
 // What bounds the traffic of a figure.
@@ -39,36 +43,52 @@ struct Limits {
   Arithmetic arithmetic = Arithmetic::kF32;
 };
 
-// Bounds of one run. Measuring again adds rounds, so that what is held to them
-// has been measured between.
+// Bounds of one run, measured by themselves and beside figures.
 class Yardsticks {
  public:
-  Status Measure(const YardstickOptions& options, ThreadPool& pool);
+  explicit Yardsticks(const YardstickOptions& options) : options_(options) {}
+
+  // All of them; adds rounds to those that were measured before.
+  Status Measure(ThreadPool& pool);
   // Those of a device that is not the host: the bandwidth of its memory.
-  Status MeasureDevice(const YardstickOptions& options, Device& device);
+  Status MeasureDevice(Device& device);
+
+  // What a figure is held to, to be measured beside it. Of a device its
+  // bandwidth as it was measured: to look at it between steps would take from
+  // these what the device does ahead of time.
+  Result<Beside> BoundsOf(const Limits& limits, ThreadPool& pool);
+  // `sgemm` likewise; nothing without one.
+  Result<Beside> PeerOf(ThreadPool& pool);
+  // Adds what was measured beside a figure.
+  void Add(const Beside& beside);
 
   // Median; 0 when it was not measured.
   double Rate(const std::string& name) const;
   std::vector<BenchYardstick> Report() const;
-  // Fills bound, bound_seconds and share from bytes, flops and seconds.
-  void HoldTo(const Limits& limits, BenchPages pages,
-              BenchFigure* figure) const;
 
  private:
   struct Entry {
     std::string name;
     std::string what;
-    std::string unit;
+    Amount counted;
     std::vector<double> rates;
   };
-  void Add(const char* name, const char* what, const char* unit, double amount,
-           const std::vector<double>& seconds);
-  Status MeasureMemory(const YardstickOptions& options, BenchPages pages,
-                       ThreadPool& pool);
-  void MeasureArithmetic(const YardstickOptions& options, ThreadPool& pool);
-  Status MeasureSgemm(const YardstickOptions& options, ThreadPool& pool);
+  using Made = std::vector<Yardstick>;
 
+  void Add(const Yardstick& yardstick, const std::vector<double>& rates);
+  void Measure(const Yardstick& yardstick);
+  Result<std::shared_ptr<Buffer>> Memory(BenchPages pages, ThreadPool& pool);
+  // Reading, updating, copying.
+  Result<Made> MemoryYardsticks(BenchPages pages, ThreadPool& pool);
+  Result<Made> SgemmYardsticks(ThreadPool& pool) const;
+  double LookSeconds() const;
+
+  const YardstickOptions options_;
   std::vector<Entry> entries_;
+  // Of the last kind of pages, for the figures that follow.
+  std::shared_ptr<Buffer> memory_;
+  std::shared_ptr<size_t> turn_;  // stretches of it that calls have taken
+  BenchPages memory_pages_ = BenchPages::kSmall;
 };
 
 }  // namespace ecphory::measure
