@@ -12,7 +12,7 @@
 // Order matters: foreach_target comes before everything per target.
 #include "hwy/highway.h"
 #include "ops/cpu/dot-inl.h"
-#include "ops/cpu/int8_rows.h"
+#include "ops/cpu/on_intel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ecphory {

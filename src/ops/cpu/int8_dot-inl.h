@@ -18,6 +18,7 @@
 
 #include "ops/cpu/int8_rows.h"
 #include "ops/cpu/matmul_rows.h"
+#include "ops/cpu/on_intel.h"
 #include "ops/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -31,18 +31,7 @@ Int8Kernel KernelOf(WeightFormat format) {
 // weights are read again for the next ones.
 constexpr size_t kTokens = 256;
 
-bool OnIntel() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("intel") != 0;
-#else
-  return false;
-#endif
-}
-
 }  // namespace
-
-const bool kOnIntel = OnIntel();
 
 void RoundRowsToInt8(WeightFormat format, const float* x, size_t x_stride,
                      size_t cols, size_t rows, uint8_t* out, ThreadPool& pool) {

@@ -66,9 +66,6 @@ void RoundRowsToInt8(WeightFormat format, const float* x, size_t x_stride,
 void Int8MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
                     size_t end);
 
-// Whether the processor is one of Intel's; kernels ask for lines accordingly.
-extern const bool kOnIntel;
-
 // The working memory that this takes in a thread for more than kMaxFewTokens;
 // the formats share it.
 size_t Int8TileBytes(WeightFormat format, size_t cols, size_t tokens);

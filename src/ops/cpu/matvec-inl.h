@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "hwy/cache_control.h"
+#include "ops/cpu/on_intel.h"
 #include "ops/cpu/super_block_decoder-inl.h"
 #include "ops/cpu/weight_decoder-inl.h"
 
@@ -64,13 +65,15 @@ struct ProductSink {
 // them, come to a little later. The processor looks ahead in each of the four
 // runs as well, but not far enough where decoding takes most of the time. Fast
 // formats ask earlier, and into the second-level cache: what is asked for in
-// the first one waits for one of its few misses.
+// the first one waits for one of its few misses. On Intel's processors all of 8
+// bits and more ask early (Xeon, 16 threads: 3 to 9 % faster; 4 bits slower).
 template <class Decoder>
 class RowPrefetch {
  public:
   RowPrefetch(const Matrix& weight, size_t row, size_t step)
       : stride_(step * weight.row_bytes()),
-        next_(RowData(weight, row) + kAhead) {
+        next_(RowData(weight, row) +
+              (kFast || (kWide && kOnIntel) ? kEarly : kLate)) {
     if constexpr (kScaleColumns != 0) {
       const size_t row_scales = weight.cols / kScaleColumns;
       PrefetchScales(weight.scales + (weight.first_row + row + 1) * row_scales,
@@ -117,7 +120,8 @@ class RowPrefetch {
   static constexpr size_t kLine = 64;
   static constexpr bool kFast =
       Decoder::kBlockBytes == sizeof(float) * Decoder::kBlock;
-  static constexpr size_t kAhead = kFast ? 2048 : 512;
+  static constexpr bool kWide = Decoder::kBlockBytes >= Decoder::kBlock;
+  static constexpr size_t kEarly = 2048, kLate = 512;
   static constexpr size_t kBlocksPerLine =
       std::max<size_t>(1, kLine / Decoder::kBlockBytes);
   size_t stride_;
