@@ -44,10 +44,10 @@ struct Group {
 // many steps as shares.
 HWY_INLINE StreamsAhead StreamsAheadOf(const HcSplitArgs& args,
                                        const Group& next, size_t step) {
-  constexpr size_t kRun = kHcRunChunks * kHcChunk;
+  const size_t run_values = HcRunChunks() * kHcChunk;
   const size_t share = step * args.streams * kHcChunk;
-  const size_t run = share / kRun;
-  const size_t column = next.begin * kHcChunk + share % kRun;
+  const size_t run = share / run_values;
+  const size_t column = next.begin * kHcChunk + share % run_values;
   if (run >= next.tokens * args.streams || column >= args.dim) {
     return NoStreamsAhead(args.x);
   }
@@ -107,18 +107,19 @@ HWY_INLINE void BlockSumsWith(const Math& math, const HcSplitArgs& args,
                               float* sums) {
   struct Purpose;
   const size_t chunks = CeilDiv(args.dim, kHcChunk);
+  const size_t run = HcRunChunks();
   const size_t stride = HcSumsStride(args.fn.rows);
   float* const packed =
       ThreadScratch<Purpose>(kTokenTile * math.streams() * kHcChunk);
   const auto group_at = [&](size_t t, size_t c) {
     return Group{block.first + t, std::min(kTokenTile, block.tokens - t), c,
-                 std::min(chunks, c + kHcRunChunks)};
+                 std::min(chunks, c + run)};
   };
-  for (size_t c = 0; c < chunks; c += kHcRunChunks) {
+  for (size_t c = 0; c < chunks; c += run) {
     for (size_t t = 0; t < block.tokens; t += kTokenTile) {
       const bool last = t + kTokenTile >= block.tokens;
       const Group next =
-          last ? group_at(0, c + kHcRunChunks) : group_at(t + kTokenTile, c);
+          last ? group_at(0, c + run) : group_at(t + kTokenTile, c);
       GroupSums(math, args, panel, group_at(t, c), next, packed,
                 sums + t * stride);
     }
@@ -205,12 +206,17 @@ HWY_EXPORT(FinishBlock);
 // part of fn that is multiplied, even where two threads share it; fn, 2 MB
 // there, comes from L3 once a block.
 constexpr size_t kBlockTokens = 16;
+// What a thread takes at least, where there are enough: fewer would read fn too
+// often.
+constexpr size_t kPieceTokens = 8;
 
 void SplitByTokens(const HcSplitArgs& args, const float* panel,
                    ThreadPool& pool) {
-  pool.ParallelFor(
-      args.tokens, GrainFor(args.fn.rows * args.fn.cols),
-      [&](size_t begin, size_t end, size_t) {
+  const size_t grain =
+      std::max(GrainFor(args.fn.rows * args.fn.cols),
+               std::min(kPieceTokens, args.tokens / pool.threads()));
+  pool.ParallelForPieces(
+      args.tokens, grain, [&](size_t begin, size_t end, size_t) {
         struct Purpose;
         float* const sums =
             ThreadScratch<Purpose>(kBlockTokens * HcSumsStride(args.fn.rows));

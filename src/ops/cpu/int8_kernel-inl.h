@@ -140,6 +140,9 @@ HWY_INLINE void Int8RowRange(const Matrix& weight, const TokenRows& tokens,
   };
 #if HWY_TARGET == HWY_AVX3_DL
   if (tokens.tokens > kMaxFewTokens) {
+    if (tokens.tokens <= kInt8TileBlock) {
+      return Int8Tiles<Codes>(weight, tokens, begin, end);
+    }
     for (size_t t = 0; t < tokens.tokens; t += kInt8TileBlock) {
       const size_t count = std::min(kInt8TileBlock, tokens.tokens - t);
       Int8Tiles<Codes>(weight, rows_of(t, count), begin, end);

@@ -31,6 +31,9 @@ Int8Kernel KernelOf(WeightFormat format) {
 // weights are read again for the next ones.
 constexpr size_t kTokens = 256;
 
+// Rows that kernels of many tokens take at once, where there are any.
+constexpr size_t kTileRows = 16;
+
 }  // namespace
 
 void RoundRowsToInt8(WeightFormat format, const float* x, size_t x_stride,
@@ -74,13 +77,14 @@ void CpuInt8Matmul(const MatmulArgs& args, ThreadPool& pool) {
       x[t] = rounded + t * bytes;
       y[t] = args.y + (first + t) * y_stride;
     }
-    const size_t group_work = kMatmulRowBlock * cols * count;
-    pool.ParallelFor(
-        CeilDiv(weight.rows, kMatmulRowBlock), GrainFor(group_work),
+    const size_t tile_work = kTileRows * cols * count;
+    const uint64_t id = NewInputIds(1);
+    pool.ParallelForPieces(
+        CeilDiv(weight.rows, kTileRows), GrainFor(tile_work),
         [&](size_t begin, size_t end, size_t) {
-          Int8MatmulRows(weight, {.y = y, .tokens = count, .x8 = x},
-                         begin * kMatmulRowBlock,
-                         std::min(weight.rows, end * kMatmulRowBlock));
+          Int8MatmulRows(
+              weight, {.y = y, .tokens = count, .x8 = x, .input_id = id},
+              begin * kTileRows, std::min(weight.rows, end * kTileRows));
         });
   }
 }

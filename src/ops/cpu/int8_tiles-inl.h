@@ -267,6 +267,11 @@ size_t RowTilesAtOnce(size_t cols) {
 // The scratch of a thread, which all formats share.
 struct TileTokens;
 struct TileRowCodes;
+// The TokenRows::input_id of what this thread has in the first of these.
+inline uint64_t& PackedTokens() {
+  thread_local uint64_t input_id = 0;
+  return input_id;
+}
 template <class Shape>
 size_t TileTokenBytes(size_t cols, size_t tokens) {
   return (std::min(tokens, kInt8TileBlock) + kMaxTileTokens) *
@@ -310,9 +315,13 @@ void Int8Tiles(const Matrix& weight, const TokenRows& tokens, size_t begin,
       t += count;
     }
   };
-  for_tiles([&](uint8_t* tile, size_t t, size_t count, size_t padded) {
-    PackTile<Shape>(tokens.x8, t, count, padded, cols, tile);
-  });
+  uint64_t& packed = PackedTokens();
+  if (tokens.input_id == 0 || tokens.input_id != packed) {
+    packed = tokens.input_id;
+    for_tiles([&](uint8_t* tile, size_t t, size_t count, size_t padded) {
+      PackTile<Shape>(tokens.x8, t, count, padded, cols, tile);
+    });
+  }
   const size_t step = RowTilesAtOnce<Shape>(cols) * kTileRows;
   uint8_t* const rows =
       ThreadScratch<TileRowCodes, uint8_t>(TileRowBytes<Shape>(cols));

@@ -102,9 +102,12 @@ void CpuAmxMatmul(const MatmulArgs& args, ThreadPool& pool) {
                        Pack(args, inputs, g);
                      }
                    });
-  pool.ParallelFor(
-      units * inputs.sets(),
-      GrainFor(kAmxTile * cols * std::min(args.tokens, inputs.set_tokens)),
+  // No fewer than the tiles have, two units, so that inputs come from the cache
+  // no more often.
+  const size_t unit_work =
+      kAmxTile * cols * std::min(args.tokens, inputs.set_tokens);
+  pool.ParallelForPieces(
+      units * inputs.sets(), std::max<size_t>(2, GrainFor(unit_work)),
       [&](size_t begin, size_t end, size_t) {
         for (size_t at = begin; at < end;) {
           const size_t set = at / units, first = at % units;

@@ -38,8 +38,8 @@ struct TokenRows {
   // Not 0, of one token: the range is the first of four that begin so many rows
   // apart, and all of them are computed, side by side.
   size_t apart = 0;
-  // Not 0, of one token: which input this is. Threads keep what they make of it
-  // from one range to the next.
+  // Not 0, of one token or of many rounded ones: which input this is. Threads
+  // keep what they make of it from one range to the next.
   uint64_t input_id = 0;
 };
 
