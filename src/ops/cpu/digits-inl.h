@@ -80,69 +80,123 @@ struct DigitLayout {
 // their mean size; the sum of magnitudes is that times the sum of |x|.
 class DigitErrors {
  public:
-  HWY_INLINE DigitErrors() : sizes_(hn::Zero(kF)) {}
-  // The unit of the digits of kValues values, 2^(e - 30), 0 of zeros.
-  template <size_t kValues>
-  HWY_INLINE float UnitOf(const float* x) {
-    // Bits compare as values do: infinity and NaN are larger than all others.
-    VI32 bits = hn::Zero(kI32);
-#pragma GCC unroll 16
-    for (size_t i = 0; i < kValues; i += kLanes) {
-      const VF size = hn::Abs(Load(x + i));
-      bits = hn::Max(bits, hn::BitCast(kI32, size));
-      sizes_ = hn::Add(sizes_, size);
-    }
-    const float largest =
-        std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(kI32, bits)));
-    if (largest == 0) return 0;
+  HWY_INLINE DigitErrors()
+      : sizes_(hn::Zero(kF)), squares_(_mm512_setzero_pd()) {}
+  // The magnitudes of a vector of values as bits, which compare as values do:
+  // infinity and NaN are larger than all others.
+  HWY_INLINE __m512i SizesOf(const float* x) {
+    const VF size = hn::Abs(Load(x));
+    sizes_ = hn::Add(sizes_, size);
+    return _mm512_castps_si512(size.raw);
+  }
+  // The units of digits, 2^(e - 30), 0 of zeros, from the largest size of the
+  // 32 values that a lane stands for. Those of the first `parts` lanes count.
+  HWY_INLINE VF UnitsOf(__m512i largest, size_t parts) {
+    const __mmask16 some = _mm512_test_epi32_mask(largest, largest);
+    const __mmask16 count = static_cast<__mmask16>(some & ((1u << parts) - 1));
+    const __m512 size = _mm512_castsi512_ps(largest);
     // 2^31 / 1.0078125 is below 0x7f7f7f7f, the largest that has digits.
-    const int exponent =
-        static_cast<int>(std::bit_cast<uint32_t>(largest * 1.0078125f) >> 23) -
-        127;
+    const __m512 room = _mm512_mul_ps(size, _mm512_set1_ps(1.0078125f));
     // Weights' scales go down to 2^-27; mins are multiplied by sums of 16
     // values.
-    usable_ &= exponent >= -126 + 27 + 30 &&
-               largest <= std::numeric_limits<float>::max() / 16;
-    squares_ += static_cast<double>(largest) * largest * kValues;
-    return std::bit_cast<float>(static_cast<uint32_t>(exponent - 30 + 127)
-                                << 23);
+    const __mmask16 normal = _mm512_cmp_ps_mask(
+        room, _mm512_set1_ps(0x1p-126f * 0x1p27f * 0x1p30f), _CMP_GE_OQ);
+    const __mmask16 finite = _mm512_cmp_ps_mask(
+        size, _mm512_set1_ps(std::numeric_limits<float>::max() / 16),
+        _CMP_LE_OQ);
+    usable_ &= (count & ~(normal & finite)) == 0;
+    const __m512 counted = _mm512_maskz_mov_ps(count, size);
+    AddSquares(_mm512_castps512_ps256(counted));
+    AddSquares(_mm256_castsi256_ps(
+        _mm512_extracti64x4_epi64(_mm512_castps_si512(counted), 1)));
+    const __m512i power = _mm512_and_si512(_mm512_castps_si512(room),
+                                           _mm512_set1_epi32(0x7f800000));
+    return VF{_mm512_castsi512_ps(
+        _mm512_maskz_sub_epi32(some, power, _mm512_set1_epi32(30 << 23)))};
   }
   // False where the values have no digits.
   bool usable() const { return usable_; }
   HWY_INLINE bool need_lowest() const {
     const double sizes = Sum(sizes_);
+    const double squares = 32 * _mm512_reduce_add_pd(squares_);
     // A sum that overflowed says nothing.
-    return !(squares_ <= sizes * sizes &&
+    return !(squares <= sizes * sizes &&
              sizes <= std::numeric_limits<float>::max());
   }
 
  private:
-  VF sizes_;  // of all values, added up
-  double squares_ = 0;
+  HWY_INLINE void AddSquares(__m256 sizes) {
+    const __m512d doubles = _mm512_cvtps_pd(sizes);
+    squares_ = _mm512_fmadd_pd(doubles, doubles, squares_);
+  }
+
+  VF sizes_;         // of all values, added up
+  __m512d squares_;  // of the largest of each lane
   bool usable_ = true;
 };
 
-// What makes integers of values from the unit of all their digits: 1 / unit, a
-// power of two.
-HWY_INLINE float DigitFactor(float unit) {
-  return unit == 0
-             ? 0
-             : std::bit_cast<float>(0x7f000000 - std::bit_cast<uint32_t>(unit));
+// Lane i: the largest lane of v[i].
+HWY_INLINE __m512i LargestLanes(const __m512i (&v)[16]) {
+  const auto pair = [](__m512i a, __m512i b) HWY_ATTR {
+    return _mm512_max_epi32(_mm512_unpacklo_epi32(a, b),
+                            _mm512_unpackhi_epi32(a, b));
+  };
+  __m512i fours[4];  // of each 128 bits
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 4; ++i) {
+    const __m512i a = pair(v[4 * i], v[4 * i + 1]);
+    const __m512i b = pair(v[4 * i + 2], v[4 * i + 3]);
+    fours[i] = _mm512_max_epi32(_mm512_unpacklo_epi64(a, b),
+                                _mm512_unpackhi_epi64(a, b));
+  }
+  const auto halves = [](__m512i a, __m512i b) HWY_ATTR {
+    return _mm512_max_epi32(_mm512_shuffle_i32x4(a, b, 0x44),
+                            _mm512_shuffle_i32x4(a, b, 0xee));
+  };
+  const __m512i low = halves(fours[0], fours[1]);
+  const __m512i high = halves(fours[2], fours[3]);
+  return _mm512_max_epi32(_mm512_shuffle_i32x4(low, high, 0x88),
+                          _mm512_shuffle_i32x4(low, high, 0xdd));
 }
 
-// 16 values as integers, and the digits of these, a value's four side by side.
+// 16 values as integers, and the digits of these, a value's four side by side;
+// without kLowest the lowest is 0.
+template <bool kLowest>
 struct DigitVector {
-  // `unit` is that of the lowest digit there is.
-  HWY_INLINE DigitVector(const float* x, float unit, bool lowest) {
-    const VF factor = hn::Set(kF, DigitFactor(unit));
-    integers = hn::NearestInt(hn::Mul(Load(x), factor));
+  // `factor`: 1 / unit of the lowest digit there is.
+  HWY_INLINE DigitVector(const float* x, float factor) {
+    // Of what fits: below 2^31 by the choice of units.
+    integers =
+        VI32{_mm512_cvtps_epi32(hn::Mul(Load(x), hn::Set(kF, factor)).raw)};
     // Adding 2^7 to each digit makes the carries of those above 127.
     const VI32 half = hn::Set(kI32, static_cast<int32_t>(0x80808080));
-    const VI32 all = lowest ? integers : hn::ShiftLeft<8>(integers);
+    const VI32 all = kLowest ? integers : hn::ShiftLeft<8>(integers);
     digits = hn::Xor(hn::Add(all, half), half).raw;
   }
   VI32 integers;
   __m512i digits;
+};
+
+// The units of a group's lowest digits, in their place from now on, and
+// 1 / unit, 0 of zeros.
+template <bool kLowest>
+struct DigitUnits {
+  explicit HWY_INLINE DigitUnits(uint8_t* place) {
+    float* const in_place = reinterpret_cast<float*>(place);
+    VF scaled = Load(in_place);
+    if constexpr (!kLowest) {
+      scaled = hn::Mul(scaled, hn::Set(kF, 0x1p8f));
+      Store(scaled, in_place);
+    }
+    Store(scaled, units);
+    // Of powers of two.
+    const __m512i bits = _mm512_castps_si512(scaled.raw);
+    _mm512_store_si512(
+        factors, _mm512_maskz_sub_epi32(_mm512_test_epi32_mask(bits, bits),
+                                        _mm512_set1_epi32(0x7f000000), bits));
+  }
+  alignas(64) float units[kLanes];
+  alignas(64) float factors[kLanes];
 };
 
 // Stores dword i of each of four vectors side by side at out + 64 * i.
@@ -166,55 +220,81 @@ HWY_INLINE void StoreColumns(const __m512i (&v)[4], uint8_t* out) {
   store(3, _mm512_unpackhi_epi64(b, d));
 }
 
-// The units of a group of `n` values, in its place.
-HWY_INLINE void MeasureGroup(Iq2xxsShape, const float* x, size_t n,
-                             DigitErrors& errors, uint8_t* out) {
-  using Layout = DigitLayout<Iq2xxsShape>;
-  float* const units = reinterpret_cast<float*>(out + Layout::kScales);
-  for (size_t part = 0; part < n / 32; ++part) {
-    units[part] = errors.UnitOf<32>(x + 32 * part);
+// The largest sizes among `n` values of a group, in the lanes that they meet;
+// of half a group in both halves.
+HWY_INLINE __m512i LargestOf(Iq2xxsShape, const float* x, size_t n,
+                             DigitErrors& errors) {
+  __m512i parts[16];
+#pragma GCC unroll 8
+  for (size_t part = 0; part < 8; ++part) {
+    parts[part] = _mm512_max_epi32(errors.SizesOf(x + 32 * part),
+                                   errors.SizesOf(x + 32 * part + kLanes));
   }
-  if (n < Iq2xxsShape::kGroup) std::copy_n(units, 8, units + 8);
+#pragma GCC unroll 8
+  for (size_t part = 8; part < 16; ++part) {
+    parts[part] =
+        n < Iq2xxsShape::kGroup
+            ? parts[part - 8]
+            : _mm512_max_epi32(errors.SizesOf(x + 32 * part),
+                               errors.SizesOf(x + 32 * part + kLanes));
+  }
+  return LargestLanes(parts);
 }
 
-HWY_INLINE void MeasureGroup(Q2KDigitShape, const float* x, size_t n,
+HWY_INLINE __m512i LargestOf(Q2KDigitShape, const float* x, size_t n,
+                             DigitErrors& errors) {
+  const auto block = [&](const float* values) HWY_ATTR {
+    __m512i largest = errors.SizesOf(values);
+#pragma GCC unroll 15
+    for (size_t i = kLanes; i < kSuperBlock; i += kLanes) {
+      largest = _mm512_max_epi32(largest, errors.SizesOf(values + i));
+    }
+    return _mm256_set1_epi32(_mm512_reduce_max_epi32(largest));
+  };
+  const __m256i first = block(x);
+  const __m256i second =
+      n < Q2KDigitShape::kGroup ? first : block(x + kSuperBlock);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+}
+
+// The units of a group of `n` values, in its place.
+template <class Shape>
+HWY_INLINE void MeasureGroup(Shape shape, const float* x, size_t n,
                              DigitErrors& errors, uint8_t* out) {
-  using Layout = DigitLayout<Q2KDigitShape>;
-  float* const units = reinterpret_cast<float*>(out + Layout::kScales);
-  for (size_t b = 0; b < n / kSuperBlock; ++b) {
-    std::fill_n(units + 8 * b, 8,
-                errors.UnitOf<kSuperBlock>(x + kSuperBlock * b));
-  }
-  if (n < Q2KDigitShape::kGroup) std::copy_n(units, 8, units + 8);
+  const __m512i largest = LargestOf(shape, x, n, errors);
+  Store(errors.UnitsOf(largest, n / 32),
+        reinterpret_cast<float*>(out + DigitLayout<Shape>::kScales));
 }
 
 // Writes a group that was measured; its units are then those of the lowest
 // digits there are. A block that has none to go with is in both halves of the
 // lanes: kernels have the last blocks of two rows there, or take the first
 // half.
-HWY_INLINE void SplitGroup(Iq2xxsShape, const float* x, size_t n, bool lowest,
+template <bool kLowest>
+HWY_INLINE void SplitGroup(Iq2xxsShape, const float* x, size_t n,
                            uint8_t* out) {
   using Layout = DigitLayout<Iq2xxsShape>;
-  // Bytes of each digit of the values v, 8 + v, 16 + v and 24 + v side by side,
-  // of the first four v; those of the others are 16 further on.
+  // Bytes of each digit of the values v and 8 + v side by side, in the lower
+  // half of 128 bits of the first four v, in the upper half of the others; then
+  // come those of 16 + v and 24 + v beside them.
   alignas(64) static constexpr uint8_t kFrom[64] = {
-      0,  32, 64, 96,  1,  33, 65, 97,  2,  34, 66, 98,  3,  35, 67, 99,
-      4,  36, 68, 100, 5,  37, 69, 101, 6,  38, 70, 102, 7,  39, 71, 103,
-      8,  40, 72, 104, 9,  41, 73, 105, 10, 42, 74, 106, 11, 43, 75, 107,
-      12, 44, 76, 108, 13, 45, 77, 109, 14, 46, 78, 110, 15, 47, 79, 111};
-  float* const units = reinterpret_cast<float*>(out + Layout::kScales);
-  if (!lowest) hn::Store(hn::Mul(Load(units), hn::Set(kF, 0x1p8f)), kF, units);
+      0,  32, 1,  33, 2,  34, 3,  35, 16, 48, 17, 49, 18, 50, 19, 51,
+      4,  36, 5,  37, 6,  38, 7,  39, 20, 52, 21, 53, 22, 54, 23, 55,
+      8,  40, 9,  41, 10, 42, 11, 43, 24, 56, 25, 57, 26, 58, 27, 59,
+      12, 44, 13, 45, 14, 46, 15, 47, 28, 60, 29, 61, 30, 62, 31, 63};
+  const DigitUnits<kLowest> parts(out + Layout::kScales);
   const __m512i from = _mm512_load_si512(kFrom);
   for (size_t part = 0; part < n / 32; part += 4) {
     __m512i low[4], high[4];
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; ++i) {
       const float* const values = x + 32 * (part + i);
-      const DigitVector a(values, units[part + i], lowest);
-      const DigitVector b(values + 16, units[part + i], lowest);
-      low[i] = _mm512_permutex2var_epi8(a.digits, from, b.digits);
-      high[i] = _mm512_permutex2var_epi8(
-          a.digits, _mm512_add_epi8(from, _mm512_set1_epi8(16)), b.digits);
+      const float factor = parts.factors[part + i];
+      const DigitVector<kLowest> a(values, factor), b(values + 16, factor);
+      const __m512i first = _mm512_permutexvar_epi8(from, a.digits);
+      const __m512i second = _mm512_permutexvar_epi8(from, b.digits);
+      low[i] = _mm512_unpacklo_epi16(first, second);
+      high[i] = _mm512_unpackhi_epi16(first, second);
     }
     StoreColumns(low, out + 4 * part);
     StoreColumns(high, out + 4 * part + 64 * kLanes);
@@ -236,7 +316,41 @@ HWY_INLINE void SplitGroup(Iq2xxsShape, const float* x, size_t n, bool lowest,
   }
 }
 
-HWY_INLINE void SplitGroup(Q2KDigitShape, const float* x, size_t n, bool lowest,
+// Lane i: the sum of v[i].
+HWY_INLINE __m512d SumsOfLanes(const __m512d (&v)[8]) {
+  __m512d pairs[4];
+#pragma GCC unroll 4
+  for (size_t i = 0; i < 4; ++i) {
+    pairs[i] = _mm512_add_pd(_mm512_unpacklo_pd(v[2 * i], v[2 * i + 1]),
+                             _mm512_unpackhi_pd(v[2 * i], v[2 * i + 1]));
+  }
+  const auto halves = [](__m512d a, __m512d b) HWY_ATTR {
+    return _mm512_add_pd(_mm512_shuffle_f64x2(a, b, 0x44),
+                         _mm512_shuffle_f64x2(a, b, 0xee));
+  };
+  const __m512d low = halves(pairs[0], pairs[1]);
+  const __m512d high = halves(pairs[2], pairs[3]);
+  return _mm512_add_pd(_mm512_shuffle_f64x2(low, high, 0x88),
+                       _mm512_shuffle_f64x2(low, high, 0xdd));
+}
+
+// Stores the 128 bits i of both side by side at out + 64 * i.
+HWY_INLINE void StorePairs(__m512i a, __m512i b, uint8_t* out) {
+  const auto to = [&](size_t i) HWY_ATTR {
+    return reinterpret_cast<__m256i*>(out + 64 * i);
+  };
+  const auto store = [&](size_t i, __m512i pairs) HWY_ATTR {
+    _mm256_store_si256(to(i), _mm512_castsi512_si256(pairs));
+    _mm256_store_si256(to(i + 1), _mm512_extracti64x4_epi64(pairs, 1));
+  };
+  store(0, _mm512_permutex2var_epi64(
+               a, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), b));
+  store(2, _mm512_permutex2var_epi64(
+               a, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), b));
+}
+
+template <bool kLowest>
+HWY_INLINE void SplitGroup(Q2KDigitShape, const float* x, size_t n,
                            uint8_t* out) {
   using Layout = DigitLayout<Q2KDigitShape>;
   // Bytes of each digit side by side.
@@ -245,33 +359,31 @@ HWY_INLINE void SplitGroup(Q2KDigitShape, const float* x, size_t n, bool lowest,
       1, 5, 9,  13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61,
       2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58, 62,
       3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63};
-  float* const units = reinterpret_cast<float*>(out + Layout::kScales);
   float* const sums = reinterpret_cast<float*>(out + Layout::kSums);
-  if (!lowest) hn::Store(hn::Mul(Load(units), hn::Set(kF, 0x1p8f)), kF, units);
+  const DigitUnits<kLowest> parts(out + Layout::kScales);
   const __m512i from = _mm512_load_si512(kFrom);
-  for (size_t b = 0; b < n / kSuperBlock; ++b) {
-    const float unit = units[8 * b];
-#pragma GCC unroll 16
-    for (size_t part = 0; part < 16; ++part) {
-      const DigitVector v(x + kSuperBlock * b + 16 * part, unit, lowest);
-      // In double, where they have no rounding.
-      const __m512d doubles = _mm512_add_pd(
-          _mm512_cvtepi32_pd(_mm512_castsi512_si256(v.integers.raw)),
-          _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(v.integers.raw, 1)));
-      sums[16 * b + part] = static_cast<float>(_mm512_reduce_add_pd(doubles) *
-                                               static_cast<double>(unit));
-      const __m512i planes = _mm512_permutexvar_epi8(from, v.digits);
+  for (size_t half = 0; half < n / 128; ++half) {  // of a block
+    const size_t b = half / 2;
+    const float factor = parts.factors[8 * b];
+    __m512d doubles[8];  // of 16 values each, where sums have no rounding
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 8; i += 2) {
+      __m512i planes[2];
+#pragma GCC unroll 2
+      for (size_t part = 0; part < 2; ++part) {
+        const DigitVector<kLowest> v(x + 128 * half + 16 * (i + part), factor);
+        doubles[i + part] = _mm512_add_pd(
+            _mm512_cvtepi32_pd(_mm512_castsi512_si256(v.integers.raw)),
+            _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(v.integers.raw, 1)));
+        planes[part] = _mm512_permutexvar_epi8(from, v.digits);
+      }
       // Two parts are half of a vector.
-      uint8_t* const to =
-          out + 64 * kDigits * (part / 2) + 32 * b + 16 * (part % 2);
-      const auto at = [&](size_t k) HWY_ATTR {
-        return reinterpret_cast<__m128i*>(to + 64 * k);
-      };
-      _mm_store_si128(at(0), _mm512_castsi512_si128(planes));
-      _mm_store_si128(at(1), _mm512_extracti32x4_epi32(planes, 1));
-      _mm_store_si128(at(2), _mm512_extracti32x4_epi32(planes, 2));
-      _mm_store_si128(at(3), _mm512_extracti32x4_epi32(planes, 3));
+      StorePairs(planes[0], planes[1],
+                 out + 64 * kDigits * (half % 2 * 4 + i / 2) + 32 * b);
     }
+    const __m512d unit = _mm512_set1_pd(parts.units[8 * b]);
+    _mm256_store_ps(sums + 8 * half,
+                    _mm512_cvtpd_ps(_mm512_mul_pd(SumsOfLanes(doubles), unit)));
   }
   if (n < Q2KDigitShape::kGroup) {
     for (uint8_t* to = out; to < out + Layout::kOffsets; to += 64) {
@@ -295,8 +407,10 @@ DigitRow SplitRow(const float* x, size_t cols, uint8_t* out) {
                  HWY_ATTR { MeasureGroup(Shape(), values, n, errors, group); });
   if (!errors.usable()) return {};
   const bool lowest = errors.need_lowest();
-  for_groups([&](const float* values, size_t n, uint8_t* group)
-                 HWY_ATTR { SplitGroup(Shape(), values, n, lowest, group); });
+  for_groups([&](const float* values, size_t n, uint8_t* group) HWY_ATTR {
+    lowest ? SplitGroup<true>(Shape(), values, n, group)
+           : SplitGroup<false>(Shape(), values, n, group);
+  });
   return {out, lowest};
 }
 

@@ -63,11 +63,15 @@ struct OwnDigits {
   DigitRow row;
 };
 
-const DigitRow* SplitInThread(const Matrix& weight, const float* x,
-                              uint64_t id) {
+// ask() is called where they have yet to be made, for what can be on its way
+// meanwhile.
+template <typename Ask>
+const DigitRow* SplitInThread(const Matrix& weight, const float* x, uint64_t id,
+                              const Ask& ask) {
   struct Digits;
   thread_local OwnDigits kept;
   if (kept.id != id || kept.format != weight.format) {
+    ask();
     uint8_t* const bytes = ThreadScratch<Digits, uint8_t>(
         DigitRowBytes(weight.format, weight.cols));
     kept = {id, weight.format,
@@ -116,7 +120,8 @@ class FewTokens {
       tokens.x8 = rounds_ ? prepared_ : nullptr;
       tokens.digits = rounds_ ? nullptr : digits_;
     } else if (SplitsInThreads(weight.format, tokens.tokens, args_->input)) {
-      tokens.digits = SplitInThread(weight, x_[0], id_);
+      tokens.digits =
+          SplitInThread(weight, x_[0], id_, [&] { AskForRuns(begin, end); });
     }
     const DenormalsAreZero denormals(args_->input);
     if (tokens.tokens == 1) {
@@ -134,6 +139,22 @@ class FewTokens {
   size_t group_rows() const {
     return args_->weight.format == WeightFormat::kFp8Tile32 ? 16
                                                             : kMatmulRowBlock;
+  }
+
+  // Asks for the first bytes of the four runs of groups [begin, end).
+  void AskForRuns(size_t begin, size_t end) const {
+    constexpr size_t kLine = 64, kOfRun = 1024;
+    const Matrix& weight = args_->weight;
+    const size_t row_bytes = weight.row_bytes();
+    const size_t apart = weight.rows / kMatmulRowBlock * row_bytes;
+    const size_t bytes = std::min(kOfRun, (end - begin) * row_bytes);
+    const uint8_t* const first =
+        weight.data + (weight.first_row + begin) * row_bytes;
+    for (size_t i = 0; i < bytes; i += kLine) {
+      for (size_t r = 0; r < kMatmulRowBlock; ++r) {
+        __builtin_prefetch(first + r * apart + i, /*rw=*/0, /*locality=*/2);
+      }
+    }
   }
 
   // Group i has row i of each quarter of the matrix, so that a thread's next
