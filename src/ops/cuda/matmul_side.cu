@@ -34,6 +34,8 @@ struct SideProduct {
   int* refused;
 };
 
+constexpr unsigned kFinishThreads = 256;
+
 // A unit is a share of the columns of 256 rows.
 struct SideArgs {
   SideProduct of[kMostSideProducts];
@@ -209,27 +211,31 @@ __global__ void __launch_bounds__(kWideThreads, 1)
 }
 
 // y = the shares' sums, in order; or, where those are not right, of every
-// weight as it is.
-__global__ void __launch_bounds__(256)
+// weight as it is. blockIdx: rows, tokens, products.
+__global__ void __launch_bounds__(kFinishThreads)
     SideFinishKernel(const __grid_constant__ SideArgs a) {
   LetNextStart();
   WaitForEarlier();
-  const SideProduct& p = a.of[blockIdx.y];
+  const SideProduct& p = a.of[blockIdx.z];
   const bool refused = p.refused != nullptr && *p.refused != 0;
   if (p.shares == 1 && !refused) return;
-  const size_t rows = p.weight.rows, all = rows * a.tokens;
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < all;
-       i += size_t{gridDim.x} * blockDim.x) {
-    const size_t token = i / rows, row = i % rows;
+  const size_t token = blockIdx.y, rows = p.weight.rows;
+  const size_t of_share = rows * a.tokens;
+  for (size_t row = blockIdx.x * size_t{kFinishThreads} + threadIdx.x;
+       row < rows; row += size_t{gridDim.x} * kFinishThreads) {
     float sum = 0;
+    // Whether they are right is not waited for first.
+    if (p.shares > 1) {
+      const float* const of = p.sums + token * rows + row;
+#pragma unroll 8
+      for (int s = 0; s < p.shares; ++s) sum += of[s * of_share];
+    }
     if (refused) {
       const float* const x = p.x + token * p.x_stride;
+      sum = 0;
       for (size_t k = 0; k < p.weight.cols; ++k) {
         sum = fmaf(WeightValue(p.weight, row, k), x[k], sum);
       }
-    } else {
-#pragma unroll 4
-      for (int s = 0; s < p.shares; ++s) sum += p.sums[s * all + i];
     }
     p.y[token * p.y_stride + row] = MaybeRound(sum, p.round_bf16);
   }
@@ -367,12 +373,13 @@ void Run(std::span<const TileArgs> products) {
     if (args.of[i].shares > 1) added = std::max(added, args.of[i].weight.rows);
   }
   if (added == 0 && !kScales) return;
+  const unsigned tokens = static_cast<unsigned>(args.tokens);
   const unsigned blocks =
-      added > 0 ? Blocks(added * static_cast<size_t>(args.tokens), 256)
-                : static_cast<unsigned>(Multiprocessors());
+      added > 0 ? Blocks(added, kFinishThreads)
+                : Blocks(static_cast<size_t>(Multiprocessors()), tokens);
   LaunchOverlapped(SideFinishKernel,
-                   dim3(blocks, static_cast<unsigned>(args.count)), 256, 0,
-                   "matmul: add", args);
+                   dim3(blocks, tokens, static_cast<unsigned>(args.count)),
+                   kFinishThreads, 0, "matmul: add", args);
 }
 
 template <WeightFormat kFormat>

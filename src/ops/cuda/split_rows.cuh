@@ -22,18 +22,33 @@ inline size_t SplitPitch(size_t cols) { return (cols + 127) / 128 * 128; }
 
 inline constexpr int kSplitThreads = 256;
 
-// To rows row_of(i) of `to`, i < n; a negative one is left out.
+// To rows row_of(i) of `to`, i < n; a negative one is left out. A thread keeps
+// the first kHeld of its runs of 8 between the passes that find the largest
+// value and that split.
 template <WeightFormat kFormat, typename F = Fragment<kFormat>, typename RowOf>
 __device__ void SplitRow(const float* row, int cols, int n, const RowOf& row_of,
                          const SplitRows& to) {
+  constexpr int kHeld = 4;
+  using Run = Eight<kFormat, F>;
   __shared__ uint32_t largest[kSplitThreads / 32];
-  float scale = 1, out = 1;
   const int runs = cols / 8;
+  Run held[kHeld];
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kSplitThreads;
+    if (i < runs) held[j].Load(row, i);
+  }
+  const int others = static_cast<int>(threadIdx.x) + kHeld * kSplitThreads;
+  float scale = 1, out = 1;
   if constexpr (!F::kBf16) {
     uint32_t most = 0;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < runs; i += kSplitThreads) {
-      Eight<kFormat, F> v;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      const int i = static_cast<int>(threadIdx.x) + j * kSplitThreads;
+      if (i < runs) most = max(most, held[j].Largest());
+    }
+    for (int i = others; i < runs; i += kSplitThreads) {
+      Run v;
       v.Load(row, i);
       most = max(most, v.Largest());
     }
@@ -47,18 +62,23 @@ __device__ void SplitRow(const float* row, int cols, int n, const RowOf& row_of,
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kSplitThreads) {
     if (row_of(i) >= 0) to.scales[row_of(i)] = out;
   }
-#pragma unroll 2
-  for (int i = threadIdx.x; i < runs; i += kSplitThreads) {
-    Eight<kFormat, F> v;
-    v.Load(row, i);
+  const auto split = [&](const Run& v, int i) {
     for (int j = 0; j < n; ++j) {
       const int64_t r = row_of(j);
       if (r < 0) continue;
-      Eight<kFormat, F> parts = v;
-      parts.Split(
-          scale, to.pieces, static_cast<int>(to.pitch),
-          to.parts + static_cast<size_t>(r) * to.pieces * to.pitch + 8 * i);
+      v.Split(scale, to.pieces, static_cast<int>(to.pitch),
+              to.parts + static_cast<size_t>(r) * to.pieces * to.pitch + 8 * i);
     }
+  };
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    const int i = static_cast<int>(threadIdx.x) + j * kSplitThreads;
+    if (i < runs) split(held[j], i);
+  }
+  for (int i = others; i < runs; i += kSplitThreads) {
+    Run v;
+    v.Load(row, i);
+    split(v, i);
   }
 }
 
