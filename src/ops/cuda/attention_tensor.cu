@@ -58,9 +58,11 @@ struct Parts {
   }
 };
 
-// q as high and low parts, nothing where there is no head.
-__device__ void LoadQueries(const AttentionArgs& a, size_t t, size_t first_head,
+// q as high and low parts, nothing where there is no head. Whether any low part
+// of the thread's is not 0, as those of bf16 values are.
+__device__ bool LoadQueries(const AttentionArgs& a, size_t t, size_t first_head,
                             Shared& shared) {
+  uint32_t any_low = 0;
 #pragma unroll 8
   for (unsigned i = threadIdx.x; i < kHeads * kDim / 4; i += kThreads) {
     const unsigned head = i / (kDim / 4), c = i % (kDim / 4) * 4;
@@ -72,16 +74,19 @@ __device__ void LoadQueries(const AttentionArgs& a, size_t t, size_t first_head,
     const SplitPair low = SplitBf16(q.x, q.y), high = SplitBf16(q.z, q.w);
     *reinterpret_cast<uint2*>(&shared.q[0][head][c]) = {low.high, high.high};
     *reinterpret_cast<uint2*>(&shared.q[1][head][c]) = {low.low, high.low};
+    any_low |= low.low | high.low;
   }
+  return (any_low & 0x7fff7fffu) != 0;
 }
 
 // scores = q K^T: a warp 16 heads by 16 rows, over half of the channels.
+template <unsigned kParts>  // of q
 __device__ void Score(Shared& shared) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const unsigned head = warp / kColumnWarps * 16;
   const unsigned row = warp % kHalves * kScoreRows;
   const unsigned half = warp % kColumnWarps / kHalves;
-  float sums[2][2][4] = {};  // high and low, two times 8 rows
+  float sums[kParts][2][4] = {};  // two times 8 rows
 #pragma unroll 4
   for (unsigned i = 0; i < kDim / kHalves; i += 16) {
     const unsigned k = half * (kDim / kHalves) + i;
@@ -90,7 +95,7 @@ __device__ void Score(Shared& shared) {
         keys,
         &shared.rows[row + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
 #pragma unroll
-    for (unsigned part = 0; part < 2; ++part) {
+    for (unsigned part = 0; part < kParts; ++part) {
       uint32_t q[4];
       LoadMatrices(q, &shared.q[part][head + lane % 16][k + lane / 16 * 8]);
       MultiplyBf16(sums[part][0], q, keys[0], keys[1]);
@@ -99,7 +104,10 @@ __device__ void Score(Shared& shared) {
   }
 #pragma unroll
   for (unsigned n = 0; n < 2; ++n) {
-    const auto sum = [&](int i) { return sums[0][n][i] + sums[1][n][i]; };
+    const auto sum = [&](int i) {
+      return kParts == 1 ? sums[0][n][i]
+                         : sums[0][n][i] + sums[kParts - 1][n][i];
+    };
     float* const to =
         &shared.scores[half][head + lane / 4][row + 8 * n + lane % 4 * 2];
     *reinterpret_cast<float2*>(to) = {sum(0), sum(1)};
@@ -260,12 +268,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     next_id = id_of(tile + kRows);
   };
   load(begin);
-  LoadQueries(a, t, first_head, shared);
+  const bool any_low = LoadQueries(a, t, first_head, shared);
   if (threadIdx.x < kHeads) {
     shared.top[threadIdx.x] = -INFINITY;
     shared.sum[threadIdx.x] = 0;
   }
-  __syncthreads();
+  const bool two_parts = __syncthreads_or(any_low) != 0;
   float out[kWarpDim / 8][4] = {};
   for (unsigned tile = begin; tile < end; tile += kRows) {
 #pragma unroll
@@ -279,7 +287,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     load(tile + kRows);
     __syncthreads();
-    Score(shared);
+    two_parts ? Score<2>(shared) : Score<1>(shared);
     __syncthreads();
     Weigh(a.scale, min(kRows, end - tile), shared);
     __syncthreads();
