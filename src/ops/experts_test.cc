@@ -225,6 +225,24 @@ TEST_P(ExpertsTest, TensOfTokensAndTheLeastScale) {
   Check(c, 2);
 }
 
+// Experts that some tokens choose, half of them, and all: on CUDA their weights
+// are passed over once or several times, by inputs' formats, and take unequally
+// long.
+TEST_P(ExpertsTest, TensOfTokensUnevenly) {
+  Random random(44);
+  ExpertsCase c(WeightFormat::kFp4Row32, 288, 320, 40, 12, 3, random);
+  for (size_t t = 0; t < c.tokens; ++t) {
+    c.ids[3 * t] = 0;
+    c.ids[3 * t + 1] = static_cast<int32_t>(1 + t % 2);
+    c.ids[3 * t + 2] = static_cast<int32_t>(3 + t / 5);
+  }
+  for (float& value : c.x) value = RoundToBF16(value);
+  c.args.swiglu_limit = 2;
+  Check(c, 2);
+  c.args.input = MatmulInput::kBF16;
+  Check(c, 2);
+}
+
 // More slots of an expert than any kernel takes at a time, and an expert of
 // another format among them.
 TEST_P(ExpertsTest, SlotsByTheHundred) {

@@ -1,11 +1,12 @@
 // Weights come through a ring of stages in shared memory, and inputs stay in
-// registers. Blocks, one a multiprocessor, have equal shares of all rows of all
-// experts in use, and one of their warps asks for stage after stage of them,
-// whole rows, by bulk copies: the ring goes on from an expert to the next.
-// Others multiply: each has a share of the columns, of which it holds an
-// expert's inputs as operands of tensor-core products, so that a stage is read
-// and decoded once for up to 16 columns of parts of inputs. The shares of a sum
-// are added in order by other warps.
+// registers. Blocks, one a multiprocessor, have shares of the rows of all
+// experts in use that take equally long, and one of their warps asks for stage
+// after stage of them, whole rows, by bulk copies: the ring goes on from an
+// expert to the next. Others multiply: each has a share of the columns, of
+// which it holds an expert's inputs as operands of tensor-core products, so
+// that a stage is read and decoded once for up to 16 columns of parts of
+// inputs. The shares of a sum are added in order by two more, tile by tile in
+// turn.
 #include "ops/cuda/experts_ring.cuh"
 
 #include <algorithm>
@@ -123,11 +124,34 @@ __device__ bool MultiplyPass(const RingStep& step, RingWalk& walk,
   return more;
 }
 
-// Adds up what the others have multiplied of tile j of the operand's columns,
-// and stores it; by one warp.
+// Looks at the scales of every stage; by one warp.
+template <bool kHidden>
+__device__ void CheckStages(const RingStep& step, const RingWork& work,
+                            const uint8_t* ring, RingBarriers& barriers) {
+  const RingPlan& plan = step.plan;
+  RingPosition at;
+  RingWalk walk(work, plan);
+  while (walk.Next()) {
+    for (int i = 0; i < kMatrices<kHidden>; ++i) {
+      WaitForPlace(barriers.stage_full, at.stage);
+      const bool ordinary = AreOrdinary(
+          ring + at.stage.number * plan.stage_bytes + plan.CodeBytes(),
+          plan.ScaleBytes());
+      ArriveAsOne(barriers.stage_empty + at.stage.number);
+      at.stage.Next(plan.stages);
+      WaitForPlace(barriers.sums_empty, at.sums, true);
+      if (threadIdx.x % 32 == 0) barriers.ordinary[at.sums.number] = ordinary;
+      ArriveAsOne(barriers.sums_full + at.sums.number);
+      at.sums.Next(kRingSumBuffers);
+    }
+  }
+}
+
+// Adds up what the others have multiplied, and stores it; by one warp, which
+// takes every kRingFinishWarps'th tile of rows from the turn'th on.
 template <bool kHidden, int kParts>
 struct RingFinish {
-  static constexpr int kSlots = 8 / kParts;   // of a tile
+  static constexpr int kSlots = 8 / kParts;   // of an operand tile
   static constexpr int kOfLane = 2 / kParts;  // slots, of its two columns
 
   __device__ size_t InputOf(int32_t slot) const {
@@ -138,38 +162,51 @@ struct RingFinish {
   __device__ void Enter(const RingPass& pass) {
     const ExpertsArgs& a = step.of.args;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    slots = pass.slots + kSlots * j;
-    count = min(kSlots, pass.count - kSlots * j);
-    expert = pass.expert;
 #pragma unroll
-    for (int k = 0; k < kOfLane; ++k) {
-      const int n = kOfLane * (lane % 4) + k;
-      out[k] = nullptr, scale[k] = 0;
-      if (n >= count) continue;
-      const size_t slot = static_cast<size_t>(slots[n]);
-      out[k] = step.of.out + slot * (kHidden ? a.inner : a.dim) + lane / 4;
-      scale[k] = Fragment<WeightFormat::kFp4Row32>::kPower *
-                 step.of.in.scales[InputOf(slots[n])];
-      if (kHidden) weight[k] = a.weights[slot];
+    for (int j = 0; j < kMostRingTiles; ++j) {
+#pragma unroll
+      for (int k = 0; k < kOfLane; ++k) {
+        const int n = kSlots * j + kOfLane * (lane % 4) + k;
+        at[j][k] = -1, scale[j][k] = 0;
+        if (n >= pass.count) continue;
+        const int slot = pass.slots[n];
+        at[j][k] =
+            slot * static_cast<int>(kHidden ? a.inner : a.dim) + lane / 4;
+        scale[j][k] = Fragment<WeightFormat::kFp4Row32>::kPower *
+                      step.of.in.scales[InputOf(pass.slots[n])];
+        if (kHidden) weight[j][k] = a.weights[slot];
+      }
     }
   }
-  // The shares of warps [kFirst, kEnd), `from` those of the first one, by what
-  // products of each column are times.
-  template <int kFirst, int kEnd>
-  __device__ float4 Add(const float4* from) const {
+  // The sums of 16 rows and operand tile j: the lane's shares of the
+  // multiplying warps begin at `from`.
+  __device__ float4 Add(const float4* from, int j) const {
     float4 sum = {};
 #pragma unroll
-    for (int warp = kFirst; warp < kEnd; ++warp) {
+    for (int warp = 0; warp < kRingMultiplyWarps; ++warp) {
+      if (warp >= step.plan.Shares()) break;
       const float4 more = from[warp * kMostRingTiles * 32];
       sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
     }
-    const float first = scale[0], last = scale[kOfLane - 1];
+    const float first = scale[j][0], last = scale[j][kOfLane - 1];
     return make_float4(sum.x * first, sum.y * last, sum.z * first,
                        sum.w * last);
   }
-  // Rows row0 + g and row0 + g + 8 of the lane's slots, by w1 and w3, or both
-  // by w2.
-  __device__ void Store(size_t row0, const float4& gate,
+  // The same weight by weight.
+  __device__ float4 AddByValue(const RingPass& pass, int i, size_t row0,
+                               int j) const {
+    const ExpertsArgs& a = step.of.args;
+    return SumsByValue<kParts>(
+        MatrixOf<kHidden>(a.experts[pass.expert], i), row0,
+        [&](int n) {
+          return step.from + InputOf(pass.slots[kSlots * j + n]) *
+                                 (kHidden ? a.dim : a.inner);
+        },
+        min(kSlots, pass.count - kSlots * j));
+  }
+  // Rows row0 + g and row0 + g + 8 of the lane's slots of operand tile j, by w1
+  // and w3, or both by w2.
+  __device__ void Store(size_t row0, int j, const float4& gate,
                         const float4& up) const {
     const ExpertsArgs& a = step.of.args;
     const auto of_slot = [&](const float4& v, int k) {
@@ -179,78 +216,81 @@ struct RingFinish {
     };
 #pragma unroll
     for (int k = 0; k < kOfLane; ++k) {
-      if (out[k] == nullptr) continue;
+      if (at[j][k] < 0) continue;
       const float2 one = of_slot(gate, k), two = of_slot(up, k);
       const auto value = [&](float x, float y) {
-        return kHidden ? Swiglu(a, x, y, weight[k])
+        return kHidden ? Swiglu(a, x, y, weight[j][k])
                        : MaybeRound(y, a.round_bf16);
       };
-      out[k][row0] = value(one.x, two.x);
-      out[k][row0 + 8] = value(one.y, two.y);
+      float* const out = step.of.out + at[j][k] + row0;
+      out[0] = value(one.x, two.x);
+      out[8] = value(one.y, two.y);
     }
   }
 
-  __device__ void Run(const RingWork& work, const uint8_t* ring,
-                      const float4* sums, const RingBarriers& barriers) {
+  __device__ void Run(const RingWork& work, const float4* sums,
+                      const RingBarriers& barriers) {
+    constexpr int kAll = kMatrices<kHidden>;
     const RingPlan& plan = step.plan;
-    const ExpertsArgs& a = step.of.args;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    RingPlace stage, buffer;
+    RingPlace buffer;
     RingWalk walk(work, plan);
-    while (walk.Next()) {
-      if (walk.entered) Enter(walk.Pass());
-      float4 gate[kMostRingRowTiles];
+    int entered = -1;
+    for (int tile = 0; walk.Next(); ++tile) {
+      RingPlace buffers[kAll];
 #pragma unroll
-      for (int i = 0; i < kMatrices<kHidden>; ++i) {
-        WaitForPlace(barriers.stage_full, stage);
-        const bool ordinary =
-            count <= 0 || AreOrdinary(ring + stage.number * plan.stage_bytes +
-                                          plan.CodeBytes(),
-                                      plan.ScaleBytes());
-        ArriveAsOne(barriers.stage_empty + stage.number);
-        stage.Next(plan.stages);
-        WaitForPlace(barriers.sums_full, buffer);
-        const float4* const from =
-            sums + buffer.number * kRingSums + j * 32 + lane;
-        constexpr int kHalf = kRingMultiplyWarps / 2;
-        float4 all[kMostRingRowTiles] = {};
-        if (plan.row_tiles == 1) {
-          all[0] = Add<0, kRingMultiplyWarps>(from);
-        } else {
-          all[0] = Add<0, kHalf>(from), all[1] = Add<kHalf, 2 * kHalf>(from);
-        }
-        ArriveAsOne(barriers.sums_empty + buffer.number);
+      for (int i = 0; i < kAll; ++i) {
+        buffers[i] = buffer;
         buffer.Next(kRingSumBuffers);
-        if (count <= 0) continue;
+      }
+      if (tile % kRingFinishWarps != turn) continue;
+      const RingPass& pass = walk.Pass();
+      if (walk.pass != entered) Enter(pass), entered = walk.pass;
+      bool ordinary[kAll];
+#pragma unroll
+      for (int i = 0; i < kAll; ++i) {
+        WaitForPlace(barriers.sums_full, buffers[i]);
+        ordinary[i] = barriers.ordinary[buffers[i].number];
+      }
+      float4 of[kMostRingRowTiles][kMostRingTiles][kAll];
+      const auto for_each_tile = [&](const auto& body) {
 #pragma unroll
         for (int row_tile = 0; row_tile < kMostRingRowTiles; ++row_tile) {
-          if (row_tile >= plan.row_tiles) continue;
-          const size_t row0 = walk.row0 + 16 * row_tile;
-          float4& sum = all[row_tile];
-          if (!ordinary) {
-            sum = SumsByValue<kParts>(
-                MatrixOf<kHidden>(a.experts[expert], i), row0,
-                [&](int n) {
-                  return step.from +
-                         InputOf(slots[n]) * (kHidden ? a.dim : a.inner);
-                },
-                count);
-          }
-          if (kHidden && i == 0) {
-            gate[row_tile] = sum;
-          } else {
-            Store(row0, kHidden ? gate[row_tile] : sum, sum);
+#pragma unroll
+          for (int j = 0; j < kMostRingTiles; ++j) {
+            if (row_tile < plan.row_tiles && pass.count > kSlots * j) {
+              body(row_tile, j, of[row_tile][j]);
+            }
           }
         }
+      };
+      for_each_tile([&](int row_tile, int j, float4(&sum)[kAll]) {
+        const int first = row_tile * plan.Shares() * kMostRingTiles + j;
+#pragma unroll
+        for (int i = 0; i < kAll; ++i) {
+          sum[i] =
+              Add(sums + buffers[i].number * kRingSums + first * 32 + lane, j);
+        }
+      });
+#pragma unroll
+      for (int i = 0; i < kAll; ++i) {
+        ArriveAsOne(barriers.sums_empty + buffers[i].number);
       }
+      for_each_tile([&](int row_tile, int j, float4(&sum)[kAll]) {
+        const size_t row0 = walk.row0 + 16 * row_tile;
+#pragma unroll
+        for (int i = 0; i < kAll; ++i) {
+          if (!ordinary[i]) sum[i] = AddByValue(pass, i, row0, j);
+        }
+        Store(row0, j, sum[0], sum[kAll - 1]);
+      });
     }
   }
 
   const RingStep& step;
-  int j, expert = 0, count = 0;
-  const int32_t* slots = nullptr;
-  float* out[kOfLane];
-  float scale[kOfLane], weight[kOfLane];
+  int turn;
+  int at[kMostRingTiles][kOfLane];  // the lane's first value; -1: none
+  float scale[kMostRingTiles][kOfLane], weight[kMostRingTiles][kOfLane];
 };
 
 // Parts of the step's inputs, a block each. When the step's blocks start the
@@ -289,18 +329,20 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     uint8_t* const end = ring + (stage + 1) * step.plan.stage_bytes;
     reinterpret_cast<uint32_t*>(end - kRingStagePad)[word] = 0;
   }
-  ShareOutPasses(
+  ShareOutPasses<kHidden, kParts>(
       a, static_cast<int>((kHidden ? a.inner : a.dim) / step.plan.Rows()),
-      kSlots * kMostRingTiles, work);
+      work);
   const int warp = static_cast<int>(threadIdx.x / 32);
   if (warp >= kRingMultiplyWarps) {
     GiveRegisters<kRingOtherRegisters>();
     if (warp == kRingFetchWarp) {
       FetchStages<kHidden>(step, work, ring, barriers);
-    } else if (warp < kRingFinishWarp + kMostRingTiles) {
+    } else if (warp == kRingCheckWarp) {
+      CheckStages<kHidden>(step, work, ring, barriers);
+    } else {
       WaitForEarlier();
-      RingFinish<kHidden, kParts>{step, warp - kRingFinishWarp}.Run(
-          work, ring, sums, barriers);
+      RingFinish<kHidden, kParts>{step, warp - kRingFinishWarp}.Run(work, sums,
+                                                                    barriers);
     }
     return;
   }
@@ -341,7 +383,7 @@ bool TakesRing(const ExpertsArgs& args) {
          FitsSharedMemory(kRingSumMemory + kRingMemory + kRingPad +
                           sizeof(RingWork) + sizeof(RingBarriers)) &&
          slots <= kFewSlots && args.n_experts <= kMostRingExperts &&
-         slots / static_cast<size_t>(Multiprocessors()) + 2 <=
+         2 * slots / static_cast<size_t>(Multiprocessors()) + 2 <=
              kMostRingPasses &&
          reinterpret_cast<uintptr_t>(args.x) % 16 == 0 &&
          TakesShape<true>(args.inner, args.dim) &&
