@@ -174,9 +174,9 @@ void Experts(const ExpertsArgs& given, ThreadPool& pool) {
   const bool dense =
       one != nullptr && IsDense(given) && args.tokens <= kSharedDepthTokens;
   if (one != nullptr && slots <= kFewSlots) {
-    if (!streamed && !dense &&
-        (RunRing(args, given, hidden, out) ||
-         RunColumns(args, given, hidden, out))) {
+    const bool some = !dense && args.tokens >= kFewestSideTokens;
+    if (some && (RunRing(args, given, hidden, out) ||
+                 (!streamed && RunColumns(args, given, hidden, out)))) {
       return LaunchSum(args, out);
     }
     if ((streamed || (!dense && args.tokens <= kMaxFewTokens)) &&
