@@ -72,7 +72,8 @@ assert json.load(open(sys.argv[1]))["version"] == 2' out ||
 fi
 
 echo "== a figure in words and as JSON"
-expect 0 'matvec/Q8_0/5120x1280 .* read .* [0-9.]+ \([0-9.]+ \.\. [0-9.]+\)$' \
+# On a busy machine arithmetic can be what bounds it.
+expect 0 'matvec/Q8_0/5120x1280 .* (read|fma) .* [0-9.]+ \([0-9.]+ \.\. [0-9.]+\)$' \
   --ops --quick --filter matvec/Q8_0/5120x1280 --threads 2
 grep -qE '^  fma .*FLOP/s' out || fail "no yardstick: $(cat out)"
 grep -q ', operators at released sizes$' out || fail "no sizes: $(cat out)"
