@@ -154,10 +154,16 @@ HWY_INLINE void AddStep(const Codes (&rows)[kRows], const Int8Row& x, size_t c,
       hn::Load(kI32, x.lane_sums + first / Codes::kSpan * kLanes);
 #pragma GCC unroll 4
   for (size_t r = 0; r < kRows; ++r) {
-    VU8 w[Codes::kVectors];
-    rows[r].template Step<kWhole>(step, n, w);
-    const VF products = hn::ConvertTo(kF, Products<Codes>(w, xv, lane_sums));
-    sums[r] = hn::MulAdd(products, Spread<Codes>(scales[r], step), sums[r]);
+    VI32 products;
+    if constexpr (requires { rows[r].Sums(step, xv); }) {
+      products = rows[r].Sums(step, xv);
+    } else {
+      VU8 w[Codes::kVectors];
+      rows[r].template Step<kWhole>(step, n, w);
+      products = Products<Codes>(w, xv, lane_sums);
+    }
+    sums[r] = hn::MulAdd(hn::ConvertTo(kF, products),
+                         Spread<Codes>(scales[r], step), sums[r]);
   }
 }
 

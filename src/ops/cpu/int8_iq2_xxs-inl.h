@@ -175,18 +175,18 @@ struct Iq2xxsCodes : Iq2xxsShape {
 
 #else
 
-// The grid's entries with 64 added to each value.
+// The grid's entries, eight bytes each.
 struct GridTable {
   constexpr GridTable() : entries() {
     for (size_t e = 0; e < 256; ++e) {
       for (size_t i = 0; i < 8; ++i) {
-        entries[e] |= uint64_t{64u + kIq2xxsGrid[e][i]} << (8 * i);
+        entries[e] |= uint64_t{kIq2xxsGrid[e][i]} << (8 * i);
       }
     }
   }
   uint64_t entries[256];
 };
-inline constexpr GridTable kGridPlus64;
+inline constexpr GridTable kGrid;
 
 // The first vector of a step has entries 0 and 1 of each part, the second 2 and
 // 3.
@@ -202,6 +202,22 @@ struct Iq2xxsShape : PlainParts {
   }
 };
 
+// For each byte of the vectors of a step, a block of 128 bits a part: which
+// byte of the parts' signs has its sign, and in which bit.
+struct Iq2xxsSignPlaces {
+  constexpr Iq2xxsSignPlaces() : bytes(), bits() {
+    for (size_t i = 0; i < kStep; ++i) {
+      for (size_t v = 0; v < 2; ++v) {
+        bytes[v][i] = static_cast<uint8_t>(i / 16 * 4 + 2 * v + i % 16 / 8);
+      }
+      bits[i] = static_cast<uint8_t>(1 << (i % 8));
+    }
+  }
+  alignas(64) uint8_t bytes[2][kStep];
+  alignas(64) uint8_t bits[kStep];
+};
+inline constexpr Iq2xxsSignPlaces kIq2xxsSignPlaces;
+
 struct Iq2xxsCodes : Iq2xxsShape {
   using Shape = Iq2xxsShape;
 
@@ -211,43 +227,108 @@ struct Iq2xxsCodes : Iq2xxsShape {
       : blocks(RowBytes(weight, row)) {}
   HWY_INLINE void Begin(size_t c, size_t) {
     group = blocks + c / kSuperBlock * sizeof(Iq2xxsBlock);
-    for (size_t j = 0; j < 8; ++j) {
-      uint32_t word;
-      std::memcpy(&word, Part(j) + 4, sizeof(word));
-      fours[j] = static_cast<float>(word >> 28);
-      for (size_t k = 0; k < 4; ++k) {
-        signs[j / kParts * 2 + k / 2][j % kParts * 2 + k % 2] =
-            Iq2xxsSigns(word >> (7 * k) & 127);
-      }
-    }
+    const hn::Full256<uint32_t> d;
+    const hn::Repartition<uint8_t, decltype(d)> d8;
+    const auto half = [&](size_t part) HWY_ATTR {
+      return hn::LoadU(d, reinterpret_cast<const uint32_t*>(Part(part)));
+    };
+    const auto words = hn::ConcatOdd(d, half(4), half(0));
+    const auto field = [&](auto shifted, uint32_t mask) HWY_ATTR {
+      return hn::And(shifted, hn::Set(d, mask));
+    };
+    const auto indices = hn::BitCast(
+        d8, hn::Or(hn::Or(field(words, 0x7f),
+                          field(hn::ShiftLeft<1>(words), 0x7f00)),
+                   hn::Or(field(hn::ShiftLeft<2>(words), 0x7f0000),
+                          field(hn::ShiftLeft<3>(words), 0x7f000000))));
+    // The eighth sign: whether the number of the others is odd.
+    alignas(16) static constexpr uint8_t kOdd[16] = {
+        0, 128, 128, 0, 128, 0, 0, 128, 128, 0, 0, 128, 0, 128, 128, 0};
+    const auto folded = hn::And(hn::Xor(indices, hn::ShiftRight<4>(indices)),
+                                hn::Set(d8, uint8_t{15}));
+    hn::Store(
+        hn::Or(indices, hn::TableLookupBytes(hn::LoadDup128(d8, kOdd), folded)),
+        d8, signs);
+    fours = hn::ConvertTo(k8F, hn::BitCast(hn::RebindToSigned<decltype(d)>(),
+                                           hn::ShiftRight<28>(words)));
   }
   HWY_INLINE VF Scales() const {
-    const V8F halves = hn::Add(hn::LoadU(k8F, fours), hn::Set(k8F, 0.5f));
+    const V8F halves = hn::Add(fours, hn::Set(k8F, 0.5f));
     return Widen(hn::Mul(halves, hn::Set(k8F, DecodeOneF16(group) * 0.25f)));
   }
   template <bool kWhole>
   HWY_INLINE void Step(size_t i, size_t, VU8 (&out)[2]) const {
+    const VU8 signs_here = StepSigns(i);
+#pragma GCC unroll 2
     for (size_t v = 0; v < 2; ++v) {
-      alignas(64) uint64_t entries[2 * kParts];
-      for (size_t j = 0; j < 2 * kParts; ++j) {
-        entries[j] =
-            kGridPlus64.entries[Part(i * kParts + j / 2)[2 * v + j % 2]];
-      }
       const VU8 codes =
-          hn::Load(kU8, reinterpret_cast<const uint8_t*>(entries));
+          hn::Add(Entries(i * kParts, 2 * v), hn::Set(kU8, uint8_t{64}));
       const VU8 mirrored = hn::Sub(hn::Set(kU8, uint8_t{128}), codes);
-      out[v] = hn::IfThenElse(hn::LoadMaskBits(kU8, signs[2 * i + v]), mirrored,
-                              codes);
+      out[v] = hn::IfThenElse(Negative(signs_here, v), mirrored, codes);
     }
+  }
+#if HWY_TARGET == HWY_AVX2
+  // The products of a step, with the signs on x: two pairs of 2 * 43 * 127 fit
+  // into 16 bits.
+  HWY_INLINE VI32 Sums(size_t i, const VU8 (&x)[2]) const {
+    const VU8 signs_here = StepSigns(i);
+    const auto pairs = [&](size_t v) HWY_ATTR {
+      const VU8 sign = hn::Or(hn::VecFromMask(kU8, Negative(signs_here, v)),
+                              hn::Set(kU8, uint8_t{1}));
+      return _mm256_maddubs_epi16(Entries(i * kParts, 2 * v).raw,
+                                  _mm256_sign_epi8(x[v].raw, sign.raw));
+    };
+    return VI32{_mm256_madd_epi16(_mm256_add_epi16(pairs(0), pairs(1)),
+                                  _mm256_set1_epi16(1))};
+  }
+#endif
+  HWY_INLINE VU8 StepSigns(size_t i) const {
+    // No more than was stored at once: what lies across stores waits for them.
+    const uint8_t* const p = signs + 4 * kParts * i;
+#if HWY_TARGET == HWY_AVX2
+    return VU8{_mm256_set1_epi64x(LoadWord(p))};
+#else
+    return hn::LoadDup128(kU8, p);
+#endif
+  }
+  static HWY_INLINE int64_t LoadWord(const uint8_t* p) {
+    int64_t word;
+    std::memcpy(&word, p, sizeof(word));
+    return word;
+  }
+  static HWY_INLINE hn::Mask<DU8> Negative(VU8 step_signs, size_t v) {
+    return hn::TestBit(
+        hn::TableLookupBytes(step_signs,
+                             hn::Load(kU8, kIq2xxsSignPlaces.bytes[v])),
+        hn::Load(kU8, kIq2xxsSignPlaces.bits));
+  }
+  // Two entries of each part of a step.
+  HWY_INLINE VU8 Entries(size_t part, size_t entry) const {
+    const auto two = [&](size_t j) HWY_ATTR {
+      const auto at = [&](size_t k) {
+        return reinterpret_cast<const double*>(kGrid.entries +
+                                               Part(part + j)[entry + k]);
+      };
+      return _mm_castpd_si128(_mm_loadh_pd(_mm_load_sd(at(0)), at(1)));
+    };
+    const __m256i four =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(two(0)), two(1), 1);
+#if HWY_TARGET == HWY_AVX2
+    return VU8{four};
+#else
+    const __m256i others =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(two(2)), two(3), 1);
+    return VU8{_mm512_inserti64x4(_mm512_castsi256_si512(four), others, 1)};
+#endif
   }
   HWY_INLINE const uint8_t* Part(size_t j) const {
     return group + offsetof(Iq2xxsBlock, parts) + 8 * j;
   }
   const uint8_t* blocks;
   const uint8_t* group = nullptr;
-  float fours[8] = {};  // 4-bit scales of the parts
-  // Of each vector of codes, a bit a value.
-  uint8_t signs[kSuperBlock / kStep][kStep / 8 < 8 ? 8 : kStep / 8] = {};
+  V8F fours;  // 4-bit scales of the parts
+  alignas(
+      32) uint8_t signs[kSuperBlock / 8] = {};  // of each entry, a bit a value
 };
 
 #endif
