@@ -36,6 +36,48 @@ inline const CodeTables& GetCodeTables() {
   return tables;
 }
 
+// What the 16 e2m1 codes stand for, times each e8m0 scale, as bf16, which holds
+// all of them exactly: the low bytes and the high ones, for look-ups by code.
+// 8 KB, of which a matrix takes few lines.
+struct ScaledE2M1 {
+  struct Bytes {
+    alignas(32) uint8_t low[16];
+    uint8_t high[16];
+  };
+  Bytes by_scale[256];
+
+  // By bits, like CodeTables.
+  ScaledE2M1() {
+    for (int scale = 0; scale < 256; ++scale) {
+      for (int code = 0; code < 16; ++code) {
+        const uint16_t bits = Bits(scale, code);
+        by_scale[scale].low[code] = static_cast<uint8_t>(bits & 0xff);
+        by_scale[scale].high[code] = static_cast<uint8_t>(bits >> 8);
+      }
+    }
+  }
+  static uint16_t Bits(int scale, int code) {
+    constexpr int kInfinity = 0x7f80, kNan = 0x7fc0, kOne = 0x80;
+    const int sign = code >> 3 << 15, exponent = code >> 1 & 3, half = code & 1;
+    const auto with_sign = [&](int bits) {
+      return static_cast<uint16_t>(sign | bits);
+    };
+    if (scale == 255) return kNan;
+    if ((code & 7) == 0) return with_sign(0);
+    // 1 or 1.5, as bf16 has them, times 2^(place - 127).
+    const int significand = exponent == 0 ? kOne : kOne | half << 6;
+    const int place = scale + (exponent == 0 ? -1 : exponent - 1);
+    if (place >= 255) return with_sign(kInfinity);
+    if (place <= 0) return with_sign(significand >> (1 - place));
+    return with_sign(place << 7 | (significand & ~kOne));
+  }
+};
+
+inline const ScaledE2M1& GetScaledE2M1() {
+  static const ScaledE2M1 tables;
+  return tables;
+}
+
 // The magnitudes of e4m3 codes as bf16, byte by byte, for look-ups by 7 bits;
 // and where in 64 codes each byte of a look-up comes from, so that unpacking
 // bytes to pairs of bf16 within 128 bits leaves the halves of the lanes as

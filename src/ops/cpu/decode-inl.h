@@ -107,25 +107,24 @@ HWY_INLINE VF DecodeFiniteE4M3(const uint8_t* p) {
 }
 
 // Whether a NaN code, 0x7f or 0xff, was among those looked at, 32 at a time:
-// only then does adding 1 change bit 7.
+// twice the code without its sign is the largest then.
 class E4M3NanDetector {
  public:
-  HWY_INLINE E4M3NanDetector() : changed_(hn::Zero(kBytes)) {}
+  HWY_INLINE E4M3NanDetector() : largest_(hn::Zero(kBytes)) {}
   HWY_INLINE void Look(const uint8_t* p) {
     for (size_t i = 0; i < 32; i += hn::MaxLanes(kBytes)) {
       const auto codes = hn::LoadU(kBytes, p + i);
-      const auto next = hn::Add(codes, hn::Set(kBytes, uint8_t{1}));
-      changed_ = hn::Or(changed_, hn::Xor(codes, next));
+      largest_ = hn::Max(largest_, hn::Add(codes, codes));
     }
   }
   HWY_INLINE bool found() const {
-    const hn::RebindToSigned<decltype(kBytes)> d;
-    return !hn::AllFalse(d, hn::Lt(hn::BitCast(d, changed_), hn::Zero(d)));
+    return !hn::AllFalse(kBytes,
+                         hn::Eq(largest_, hn::Set(kBytes, uint8_t{0xfe})));
   }
 
  private:
   static constexpr hn::CappedTag<uint8_t, 32> kBytes{};
-  hn::Vec<hn::CappedTag<uint8_t, 32>> changed_;
+  hn::Vec<hn::CappedTag<uint8_t, 32>> largest_;
 };
 
 // 32 e2m1 codes as integers in units of 1/2, in the order of the elements.
@@ -250,53 +249,42 @@ class E2M1Decoder {
   __m512i unscaled_;  // values_ over 1.0, as exponents; zeros are not used
 };
 #elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-// Likewise of the magnitudes, and bit 3 of the code becomes the sign. The order
-// is that of the elements, or LaneOrder::kEvenOdd for kPairs.
+// A scaled value is a bf16, of which one look-up of bytes finds the high halves
+// of 32 codes and another the low ones; interleaved they are pairs of bf16, the
+// two halves of a lane. The low nibbles lie in the first 128 bits, the high
+// ones in the others: half j of vector v has those of bytes v / 2 * 8 + v % 2 +
+// 2 i in its lanes i (LaneOrder::kNibblePairs, kNibbleHalves).
 template <NibbleOrder kOrder>
 class E2M1Decoder {
  public:
-  HWY_INLINE E2M1Decoder() : e8m0_(GetCodeTables().e8m0.data()) {
-    alignas(32) static constexpr float kValues[8] = {0.0f, 0.5f, 1.0f, 1.5f,
-                                                     2.0f, 3.0f, 4.0f, 6.0f};
-    values_ = hn::Load(kF, kValues);
-    KeepInRegister(values_);
-  }
+  HWY_INLINE E2M1Decoder() : tables_(&GetScaledE2M1()) {}
   template <class Sink>
   HWY_INLINE void operator()(const uint8_t* p, uint8_t scale,
                              const Sink& sink) const {
-    const hn::Rebind<uint8_t, DF> d8;
-    const VF table = Scaled(scale);
-#pragma GCC unroll 2
-    for (size_t i = 0; i < 16; i += kLanes) {
-      const VU codes = hn::PromoteTo(kU32, hn::LoadU(d8, p + i));
-      const size_t place = kOrder == NibbleOrder::kPairs ? 2 * i : i;
-      sink(place, LookUp(table, codes));
-      if (kOrder == NibbleOrder::kPairs)
-        sink(place + kLanes, LookUp(table, hn::ShiftRight<4>(codes)));
-    }
-    if (kOrder == NibbleOrder::kPairs) return;
-#pragma GCC unroll 2
-    for (size_t i = 0; i < 16; i += kLanes) {
-      const VU codes = hn::PromoteTo(kU32, hn::LoadU(d8, p + i));
-      sink(16 + i, LookUp(table, hn::ShiftRight<4>(codes)));
-    }
+    const ScaledE2M1::Bytes& table = tables_->by_scale[scale];
+    const __m256i codes = _mm256_and_si256(
+        _mm256_srlv_epi64(Twice(p), _mm256_setr_epi64x(0, 0, 4, 4)),
+        _mm256_set1_epi8(15));
+    const __m256i low = _mm256_shuffle_epi8(Twice(table.low), codes);
+    const __m256i high = _mm256_shuffle_epi8(Twice(table.high), codes);
+    EmitPairs(_mm256_unpacklo_epi8(low, high), 0, sink);
+    EmitPairs(_mm256_unpackhi_epi8(low, high), 16, sink);
   }
 
  private:
-  using DU32 = hn::RebindToUnsigned<DF>;
-  using VU = hn::Vec<DU32>;
-  static constexpr DU32 kU32{};
-  HWY_INLINE VF Scaled(uint8_t code) const {
-    return hn::Mul(values_, hn::Set(kF, e8m0_[code]));
+  static HWY_INLINE __m256i Twice(const uint8_t* p) {
+    return _mm256_broadcastsi128_si256(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  static HWY_INLINE VF LookUp(VF table, VU codes) {
-    const VF magnitude{_mm256_permutevar8x32_ps(table.raw, codes.raw)};
-    const VU sign = hn::And(hn::ShiftLeft<28>(codes), hn::Set(kU32, 1u << 31));
-    return hn::Xor(magnitude, hn::BitCast(kF, sign));
+  // Two vectors of values from one of pairs.
+  template <class Sink>
+  static HWY_INLINE void EmitPairs(__m256i pairs, size_t i, const Sink& sink) {
+    const __m256i upper =
+        _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(~0xffffu)));
+    sink(i, VF{_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))});
+    sink(i + kLanes, VF{_mm256_castsi256_ps(upper)});
   }
-
-  const float* e8m0_;
-  VF values_;
+  const ScaledE2M1* tables_;
 };
 #else
 template <NibbleOrder kOrder>

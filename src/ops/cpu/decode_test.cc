@@ -1,6 +1,9 @@
 // Every code and scale that the vector decoders can meet, on every target,
 // against the scalar definitions of src/tensor.
 #include <gtest/gtest.h>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include <cmath>
 #include <cstring>
@@ -87,6 +90,28 @@ TEST_P(DecodeTest, Fp8WeightsEveryCodeAndScale) {
                   "fp8 scale " + std::to_string(scale));
   }
 }
+
+#if defined(__SSE__)
+// A caller's thread may take subnormals for zeros. Codes are none, whatever
+// they are on the way to products.
+TEST_P(DecodeTest, Fp8WeightsWhereSubnormalsAreZeros) {
+  constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZeros = 0x40;
+  std::vector<uint8_t> codes(32 * kCols);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<uint8_t>(i / kCols % 8);
+  }
+  const std::vector<uint8_t> scales(kCols / 32, 127);
+  const Matrix w{.format = WeightFormat::kFp8Tile32,
+                 .rows = 32,
+                 .cols = kCols,
+                 .data = codes.data(),
+                 .scales = scales.data()};
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlushToZero | kDenormalsAreZeros);
+  ExpectDecoded(w, "fp8 subnormal codes");
+  _mm_setcsr(before);
+}
+#endif
 
 // One token's inputs take up the scales where they can, several tokens' do not.
 TEST_P(DecodeTest, Fp8InputsOfAnyMagnitudeGiveTheBitsOfSeveralTokens) {

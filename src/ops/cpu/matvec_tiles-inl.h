@@ -51,25 +51,35 @@ HWY_INLINE ExponentRange ExponentsOf(const float* HWY_RESTRICT x, size_t n) {
           *std::max_element(lanes[1], lanes[1] + kLanes) >> 23};
 }
 
-// Whether no value of such an input, times any of the scales and in units of
-// E4M3Rows, and no code times any of them leaves the normal range.
-HWY_INLINE bool CanScale(const ExponentRange& x, const uint8_t* scales,
+// As what the codes of a tile meet an input that is multiplied with the tile's
+// scales and the unit: kNone, E4M3Rows or FastE4M3Rows.
+enum class TileWay { kNone, kUsual, kFast };
+
+// The best way in which no value of such an input, times any of the scales and
+// in the way's unit, and no code times any of them leaves the normal range.
+HWY_INLINE TileWay WayOf(const ExponentRange& x, const uint8_t* scales,
                          size_t count) {
   const auto [low, high] = std::minmax_element(scales, scales + count);
-  const uint32_t room = E4M3Rows::kUnit > 1 ? 8 : 0;
-  return x.smallest >= 1 && x.smallest + *low >= 128 && x.largest <= 254 &&
-         x.largest + *high + room <= 127 + 254 && *low >= 10 && *high <= 245;
+  if (x.smallest < 1 || x.smallest + *low < 128 || x.largest > 254 ||
+      *low < 10 || *high > 245) {
+    return TileWay::kNone;
+  }
+  const auto fits = [&](uint32_t unit) {
+    return *high + unit <= 254 && x.largest + *high + unit <= 127 + 254;
+  };
+  if (FastE4M3RowsWork() && fits(FastE4M3Rows::kUnitExponent)) {
+    return TileWay::kFast;
+  }
+  return fits(E4M3Rows::kUnitExponent) ? TileWay::kUsual : TileWay::kNone;
 }
 
-// out = x times the scales of its blocks of 32, in units of E4M3Rows.
+// out = x times the scales of its blocks of 32, in units of `unit`.
 HWY_INLINE void ScaleInput(const float* HWY_RESTRICT x,
-                           const uint8_t* HWY_RESTRICT scales, size_t cols,
-                           float* HWY_RESTRICT out) {
-  const float* const e8m0 = E4M3Rows::kUnit > 1
-                                ? GetCodeTables().e8m0_of_e4m3.data()
-                                : GetCodeTables().e8m0.data();
+                           const uint8_t* HWY_RESTRICT scales, float unit,
+                           size_t cols, float* HWY_RESTRICT out) {
+  const float* const e8m0 = GetCodeTables().e8m0.data();
   for (size_t c = 0; c < cols; c += kTile) {
-    const VF scale = hn::Set(kF, e8m0[scales[c / kTile]]);
+    const VF scale = hn::Set(kF, e8m0[scales[c / kTile]] * unit);
 #pragma GCC unroll 8
     for (size_t i = c; i < c + kTile; i += kLanes) {
       Store(hn::Mul(Load(x + i), scale), out + i);
@@ -89,6 +99,7 @@ HWY_INLINE void PrefetchToL2(const uint8_t* p) {
 // kAhead bytes, and past their ends for those of the next tile. Into the
 // second-level cache: what is asked for in the first one waits for one of its
 // few misses.
+template <size_t kBlockBytes>
 class TilePrefetch {
  public:
   // Row `row` of a run that ends with row `run_end`, `step` rows.
@@ -105,32 +116,32 @@ class TilePrefetch {
 #pragma GCC unroll 4
     for (size_t r = 0; r < kRowsAtOnce; ++r) {
 #pragma GCC unroll 4
-      for (size_t i = 0; i < E4M3Rows::kBlockBytes; i += kLine) {
+      for (size_t i = 0; i < kBlockBytes; i += kLine) {
         PrefetchToL2(next_ + r * stride_ + i);
       }
     }
-    next_ += kBlocksPerLine * E4M3Rows::kBlockBytes;
+    next_ += kBlocksPerLine * kBlockBytes;
   }
 
  private:
   static constexpr size_t kLine = 64;
   static constexpr size_t kAhead = 2048;
   static constexpr size_t kBlocksPerLine =
-      std::max<size_t>(1, kLine / E4M3Rows::kBlockBytes);
+      std::max<size_t>(1, kLine / kBlockBytes);
   size_t stride_;
   const uint8_t* next_;
   const uint8_t* end_;
 };
 
 // sums[r] = row (row + r * step) . x, of kRows rows of a tile.
-template <size_t kRows>
+template <class Codes, size_t kRows>
 HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row, size_t run_end,
                             size_t step, const float* HWY_RESTRICT x,
                             float* sums) {
   const RowBytes rows(weight, row, step);
-  const E4M3Rows codes;
+  const Codes codes;
   E4M3Check check;
-  TilePrefetch prefetch(weight, row, run_end, step);
+  TilePrefetch<Codes::kBlockBytes> prefetch(weight, row, run_end, step);
   RowSum<DF> sum0, sum1, sum2, sum3;
   size_t c = 0;
   const auto block = [&](auto values) HWY_ATTR {
@@ -144,7 +155,7 @@ HWY_INLINE bool DotTileRows(const Matrix& weight, size_t row, size_t run_end,
     one(rows.At<2>(c), sum2);
     one(rows.At<3>(c), sum3);
   };
-  constexpr size_t kBlock = E4M3Rows::kBlock;
+  constexpr size_t kBlock = Codes::kBlock;
   for (; c + kBlock <= weight.cols; c += kBlock) {
     if constexpr (kRows > 1) prefetch.Step(c / kBlock);
     block(std::integral_constant<size_t, kBlock>());
@@ -163,7 +174,7 @@ struct ScaledInput {
   uint64_t input_id = 0;  // TokenRows::input_id; 0: nothing is kept
   ExponentRange exponents;
   const uint8_t* scales = nullptr;  // of the tile that x was multiplied with
-  bool usable = false;              // CanScale()
+  TileWay way = TileWay::kNone;
 };
 
 // MatvecRows() of kFp8Tile32; `input_id` as in TokenRows.
@@ -185,15 +196,30 @@ HWY_INLINE void MatvecTiles(const Matrix& weight, const float* HWY_RESTRICT x,
         weight.scales + stored / kTile * (cols / kTile);
     if (scales != kept.scales) {
       kept.scales = scales;
-      kept.usable = CanScale(kept.exponents, scales, cols / kTile);
-      if (kept.usable) ScaleInput(x, scales, cols, scaled);
+      kept.way = WayOf(kept.exponents, scales, cols / kTile);
+      if (kept.way != TileWay::kNone) {
+        ScaleInput(
+            x, scales,
+            kept.way == TileWay::kFast ? FastE4M3Rows::kUnit : E4M3Rows::kUnit,
+            cols, scaled);
+      }
     }
-    const bool usable = kept.usable;
+    const TileWay way = kept.way;
     const auto dot = [&](auto rows, size_t first, size_t run_end,
                          size_t step) HWY_ATTR {
       float sums[kRowsAtOnce];
-      const bool exact = usable && DotTileRows<rows()>(weight, first, run_end,
-                                                       step, scaled, sums);
+      bool exact = false;
+      switch (way) {
+        case TileWay::kNone: break;
+        case TileWay::kUsual:
+          exact = DotTileRows<E4M3Rows, rows()>(weight, first, run_end, step,
+                                                scaled, sums);
+          break;
+        case TileWay::kFast:
+          exact = DotTileRows<FastE4M3Rows, rows()>(weight, first, run_end,
+                                                    step, scaled, sums);
+          break;
+      }
       for (size_t r = 0; r < rows(); ++r) {
         const size_t at = first + r * step;
         exact ? void(y[at] = sums[r]) : inexact(at, size_t{1});

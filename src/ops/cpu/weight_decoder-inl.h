@@ -40,7 +40,6 @@ namespace HWY_NAMESPACE {
 // with them must lie alike (PackX).
 enum class LaneOrder {
   kNatural,
-  kEvenOdd,       // of every 2 kLanes values the even ones, then the odd ones
   kNibblePairs,   // of 32 values of kFp4Row32, E2M1Decoder's order
   kNibbleHalves,  // of 32 values of kMXFP4, likewise
   kPartBlocks     // of every kLanes / 4 parts of kQ2_K with the same shift the
@@ -54,13 +53,6 @@ HWY_INLINE const float* PackX(const float* HWY_RESTRICT x, size_t n,
                               float* HWY_RESTRICT out) {
   if constexpr (kOrder == LaneOrder::kNatural) {
     return x;
-  } else if constexpr (kOrder == LaneOrder::kEvenOdd) {
-    for (size_t i = 0; i < n; i += 2 * kLanes) {
-      VF even, odd;
-      hn::LoadInterleaved2(kF, x + i, even, odd);
-      Store(even, out + i);
-      Store(odd, out + i + kLanes);
-    }
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   } else if constexpr (kOrder == LaneOrder::kNibblePairs ||
                        kOrder == LaneOrder::kNibbleHalves) {
@@ -75,6 +67,29 @@ HWY_INLINE const float* PackX(const float* HWY_RESTRICT x, size_t n,
       const __m512 high = Load(x + i + kLanes).raw;
       Store(VF{_mm512_permutex2var_ps(low, first, high)}, out + i);
       Store(VF{_mm512_permutex2var_ps(low, second, high)}, out + i + kLanes);
+    }
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  } else if constexpr (kOrder == LaneOrder::kNibblePairs) {
+    const hn::Full128<float> d;
+    for (size_t i = 0; i < n; i += 16) {
+      hn::Vec<decltype(d)> v0, v1, v2, v3;
+      hn::LoadInterleaved4(d, x + i, v0, v1, v2, v3);
+      hn::Store(v0, d, out + i);
+      hn::Store(v1, d, out + i + 4);
+      hn::Store(v2, d, out + i + 8);
+      hn::Store(v3, d, out + i + 12);
+    }
+  } else if constexpr (kOrder == LaneOrder::kNibbleHalves) {
+    const hn::Full128<float> d;
+    for (size_t i = 0; i < n; i += 32) {
+      for (size_t half = 0; half < 2; ++half) {
+        for (size_t k = 0; k < 16; k += 8) {
+          hn::Vec<decltype(d)> even, odd;
+          hn::LoadInterleaved2(d, x + i + 16 * half + k, even, odd);
+          hn::Store(even, d, out + i + 2 * k + 4 * half);
+          hn::Store(odd, d, out + i + 2 * k + kLanes + 4 * half);
+        }
+      }
     }
 #endif
   } else if constexpr (kLanes >= 8) {
@@ -121,13 +136,11 @@ HWY_INLINE void DecodeBlock(Decoder& decoder, size_t block, const Sink& sink) {
   DecodeSteps(decoder, block, sink);
 }
 
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 constexpr LaneOrder kFp4Order = LaneOrder::kNibblePairs;
 constexpr LaneOrder kMxfp4Order = LaneOrder::kNibbleHalves;
 #else
-constexpr LaneOrder kFp4Order = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-                                    ? LaneOrder::kEvenOdd
-                                    : LaneOrder::kNatural;
+constexpr LaneOrder kFp4Order = LaneOrder::kNatural;
 constexpr LaneOrder kMxfp4Order = LaneOrder::kNatural;
 #endif
 
