@@ -21,21 +21,20 @@ namespace HWY_NAMESPACE {
 constexpr size_t kRowBlock = 4;  // what StoreSums4 reduces at once
 
 // 32 registers hold 24 accumulators, 4 rows and a vector; 16 hold 12, 3 vectors
-// and a row. On x86 a better target has a smaller number: AVX3 and all above.
-constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
+// and a row.
 constexpr size_t kVectorBlock = kManyRegisters ? 6 : 3;
 
-// acc[v][r] += rows[r][i ...] * x[v][i ...], lane by lane.
-template <size_t kVectors, class Vector>
+// acc[v][r] += rows[r][kSpread * i ...] * x[v][i ...], lane by lane.
+template <size_t kSpread, size_t kVectors, class Vector>
 HWY_INLINE void AddProducts(const Vector& vector, size_t i,
                             const float* const* HWY_RESTRICT rows,
                             const float* const* HWY_RESTRICT x,
                             VF (&acc)[kVectors][kRowBlock]) {
   if constexpr (kManyRegisters) {
-    const VF r0 = vector.Load(rows[0] + i);
-    const VF r1 = vector.Load(rows[1] + i);
-    const VF r2 = vector.Load(rows[2] + i);
-    const VF r3 = vector.Load(rows[3] + i);
+    const VF r0 = vector.Load(rows[0] + kSpread * i);
+    const VF r1 = vector.Load(rows[1] + kSpread * i);
+    const VF r2 = vector.Load(rows[2] + kSpread * i);
+    const VF r3 = vector.Load(rows[3] + kSpread * i);
 #pragma GCC unroll 8
     for (size_t v = 0; v < kVectors; ++v) {
       VF xv = vector.Load(x[v] + i);
@@ -46,35 +45,36 @@ HWY_INLINE void AddProducts(const Vector& vector, size_t i,
       acc[v][3] = hn::MulAdd(r3, xv, acc[v][3]);
     }
   } else {
-    VF xv[kVectors];
-#pragma GCC unroll 8
-    for (size_t v = 0; v < kVectors; ++v) {
-      xv[v] = vector.Load(x[v] + i);
-      KeepInRegister(xv[v]);
-    }
+    // Not an array, whose elements GCC stores each time as well.
+    static_assert(kVectors <= 3);
+    VF x0 = vector.Load(x[0] + i);
+    VF x1 = kVectors > 1 ? vector.Load(x[kVectors > 1 ? 1 : 0] + i) : x0;
+    VF x2 = kVectors > 2 ? vector.Load(x[kVectors > 2 ? 2 : 0] + i) : x0;
+    KeepInRegister(x0);
+    KeepInRegister(x1);
+    KeepInRegister(x2);
 #pragma GCC unroll 4
     for (size_t r = 0; r < kRowBlock; ++r) {
-      VF row = vector.Load(rows[r] + i);
+      VF row = vector.Load(rows[r] + kSpread * i);
       KeepInRegister(row);
-#pragma GCC unroll 8
-      for (size_t v = 0; v < kVectors; ++v) {
-        acc[v][r] = hn::MulAdd(row, xv[v], acc[v][r]);
-      }
+      acc[0][r] = hn::MulAdd(row, x0, acc[0][r]);
+      if constexpr (kVectors > 1) acc[1][r] = hn::MulAdd(row, x1, acc[1][r]);
+      if constexpr (kVectors > 2) acc[2][r] = hn::MulAdd(row, x2, acc[2][r]);
     }
   }
 }
 
 // acc[v][r] += rows[r][i] * x[v][i], i in [begin, end), lane by lane. `begin`
-// is a multiple of kLanes.
-template <size_t kVectors>
+// is a multiple of kLanes. Vectors of a row lie kSpread vectors apart.
+template <size_t kSpread = 1, size_t kVectors>
 HWY_INLINE void AddRange(const float* const* HWY_RESTRICT rows,
                          const float* const* HWY_RESTRICT x, size_t begin,
                          size_t end, VF (&acc)[kVectors][kRowBlock]) {
   size_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
-    AddProducts(WholeVector(), i, rows, x, acc);
+    AddProducts<kSpread>(WholeVector(), i, rows, x, acc);
   }
-  if (i < end) AddProducts(PartialVector{end - i}, i, rows, x, acc);
+  if (i < end) AddProducts<kSpread>(PartialVector{end - i}, i, rows, x, acc);
 }
 
 // sums[v * 4 + r] = the lanes of acc[v][r], added up.

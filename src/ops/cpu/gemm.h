@@ -10,32 +10,42 @@
 
 namespace ecphory {
 
-// Rows of W as fp32, a multiple of kMatmulRowBlock of them: where W has fewer,
-// the last is repeated.
+// Columns [begin, end) of rows of W as fp32, a multiple of kMatmulRowBlock of
+// rows: where W has fewer, the last is repeated. Panels of the same rows follow
+// each other, column by column.
 struct Panel {
-  const float* values = nullptr;  // rows PanelStride(cols) apart
-  size_t cols = 0;
+  const float* values = nullptr;  // as panel-inl.h has them
+  size_t begin = 0;
+  size_t end = 0;
+  size_t cols = 0;       // of W
   size_t first_row = 0;  // of W
   size_t rows = 0;       // that exist in W
+  size_t padded_rows() const {
+    return CeilDiv(rows, kMatmulRowBlock) * kMatmulRowBlock;
+  }
+  // Sums of all rows and tokens, which wait for the next columns, if a panel
+  // has not all of them.
+  float* sums = nullptr;
 };
 
-inline constexpr size_t kMaxPanelRows = 32;  // more win nothing
+// How products are cut on this processor: what is unpacked together, and the
+// tokens that share it.
+struct PanelShape {
+  size_t rows = 0;
+  size_t cols = 0;
+  size_t tokens = 0;
+  size_t sums = 0;  // floats of Panel::sums
+};
 
-// Unpacked rows that share one visit of the tokens' inputs. For few tokens one
-// block of rows, so that reading the next one's codes overlaps with this one's
-// products. Else as many as stay in L1 if these are a few, or as many as stay
-// in L2 together with the inputs of 6 tokens (half a megabyte of the 1 MB of
-// Zen 4): more rows save reads of inputs that lie in L3.
-inline size_t PanelRows(size_t cols, size_t tokens) {
-  constexpr size_t kFewTokens = 16;
-  constexpr size_t kL1Floats = 5 << 10;  // 20 of 32 KB
-  constexpr size_t kL2Floats = 128 << 10;
-  if (tokens <= kFewTokens) return kMatmulRowBlock;
-  const size_t in_l1 = kL1Floats / PanelStride(cols);
-  const size_t rows =
-      in_l1 >= 2 * kMatmulRowBlock ? in_l1 : kL2Floats / PanelStride(cols);
-  return std::clamp(rows / kMatmulRowBlock * kMatmulRowBlock, kMatmulRowBlock,
-                    kMaxPanelRows);
+// Of W with `cols` columns times `tokens` tokens, or times as many of them as
+// shape.tokens.
+PanelShape PanelShapeOf(size_t cols, size_t tokens);
+
+// What a kernel of matmul_rows.h is given: a row of W, then a panel and its
+// sums. With bf16 inputs a panel's rows are half as long.
+inline size_t PanelFloats(size_t cols, size_t tokens, bool bf16) {
+  const PanelShape shape = PanelShapeOf(bf16 ? cols / 2 : cols, tokens);
+  return PanelStride(cols) + shape.rows * PanelStride(shape.cols) + shape.sums;
 }
 
 // Tokens of the widest kernel.
@@ -43,20 +53,20 @@ inline constexpr size_t kTokenStep = 6;
 
 inline constexpr size_t kMaxTokenBlock = 86 * kTokenStep;  // 516
 
-// How many of `tokens` share one unpacking of the weights. Unpacking costs
-// about as much as 4 tokens' multiply-adds, so 100 tokens make it noise; their
-// inputs are read once a panel, out of L3 if they are not much more than 4 MB.
-inline size_t TokenBlock(size_t tokens, size_t cols) {
+// How many of `tokens` share one unpacking of the weights, up to `most`, a
+// multiple of kTokenStep. Unpacking costs about as much as 4 tokens'
+// multiply-adds, so 100 tokens make it noise; their inputs are read once a
+// panel, out of L3 if they are not much more than 4 MB.
+inline size_t TokenBlock(size_t tokens, size_t cols, size_t most) {
   constexpr size_t kBlockFloats = 1 << 20;
-  const size_t limit =
-      std::clamp<size_t>(kBlockFloats / cols, 96, kMaxTokenBlock);
+  const size_t limit = std::clamp<size_t>(kBlockFloats / cols, 96, most);
   const size_t blocks = std::max<size_t>(1, CeilDiv(tokens, limit));
-  // Up to a multiple, of which kMaxTokenBlock is one.
+  // Up to a multiple, of which `most` is one.
   return CeilDiv(CeilDiv(tokens, blocks), kTokenStep) * kTokenStep;
 }
 
-// y[t][row] = row . x[t] for the panel's rows. The sum is formed in DotBlock's
-// order (dot-inl.h).
+// y[t][row] = row . x[t] for the panel's rows, once their last columns are
+// there. The sum is formed in DotBlock's order (dot-inl.h).
 void MultiplyPanel(const Panel& panel, const TokenRows& tokens);
 
 }  // namespace ecphory

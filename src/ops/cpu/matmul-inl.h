@@ -22,6 +22,7 @@
 #include "ops/cpu/matmul_rows.h"
 #include "ops/cpu/matvec-inl.h"
 #include "ops/cpu/matvec_tiles-inl.h"
+#include "ops/cpu/panel-inl.h"
 #include "ops/cpu/scratch.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -31,50 +32,73 @@ namespace HWY_NAMESPACE {
 constexpr size_t kRowBlock = kMatmulRowBlock;  // what StoreSums4 reduces
 static_assert(kRowBlock == kRowsAtOnce);
 
-// The rows behind this one follow it in memory, and processors do not look
-// ahead past the end of a page: asks for the bytes that come a page later.
+// Asks for the bytes `ahead` of a block.
 template <class Decoder>
-HWY_INLINE void PrefetchAhead(const uint8_t* row, size_t block) {
-  constexpr size_t kAhead = 4096;
+HWY_INLINE void PrefetchAhead(const uint8_t* row, size_t block, size_t ahead) {
   constexpr size_t kLine = 64;
   constexpr size_t kStep = std::max<size_t>(1, kLine / Decoder::kBlockBytes);
   if (block % kStep != 0) return;
-  const uint8_t* const next = row + kAhead + block * Decoder::kBlockBytes;
+  const uint8_t* const next = row + ahead + block * Decoder::kBlockBytes;
 #pragma GCC unroll 4
   for (size_t i = 0; i < Decoder::kBlockBytes; i += kLine) {
     hwy::Prefetch(next + i);
   }
 }
 
-// Row `row` in its lane order, rows of any length.
-template <class Decoder>
-HWY_INLINE void UnpackRow(const Matrix& weight, size_t row, float* out) {
-  if (WholeBlocks<Decoder>(weight.cols)) {
-    Decoder decoder(weight, row);
-    const uint8_t* const bytes = RowData(weight, row);
-    const size_t blocks = weight.cols / Decoder::kBlock;
-    for (size_t b = 0; b < blocks; ++b) {
-      PrefetchAhead<Decoder>(bytes, b);
-      DecodeBlock(decoder, b, StoreSink{out + b * Decoder::kBlock});
-    }
-    if (decoder.exact()) return;
+// Columns [begin, end) of row `row` in its lane order to a sink. False if the
+// values are not exactly those of DequantizeRow, or the row is not of whole
+// blocks; begin and end are, if it is.
+template <class Decoder, class Sink>
+HWY_INLINE bool DecodeColumns(const Matrix& weight, size_t row, size_t begin,
+                              size_t end, const Sink& sink) {
+  constexpr size_t kBlock = Decoder::kBlock;
+  if (!WholeBlocks<Decoder>(weight.cols)) return false;
+  // Of whole rows the next ones follow in memory, and processors do not look
+  // ahead past the end of a page; of others the columns behind these are next.
+  constexpr size_t kPage = 4096;
+  const size_t ahead = end - begin == weight.cols
+                           ? kPage
+                           : (end - begin) / kBlock * Decoder::kBlockBytes;
+  Decoder decoder(weight, row);
+  const uint8_t* const bytes = RowData(weight, row);
+  for (size_t b = begin / kBlock; b < end / kBlock; ++b) {
+    PrefetchAhead<Decoder>(bytes, b, ahead);
+    DecodeBlock(decoder, b, sink.At(b * kBlock - begin));
   }
-  DequantizeRow(weight, row, out);
+  return decoder.exact();
 }
 
-// Rows [row, row + count) of W, as many as the panel holds.
+// Rows [row, row + count) of W, as many as a panel holds. `panel`: as kernels
+// are given it.
 template <class Decoder>
 HWY_INLINE void MultiplyTokens(const Matrix& weight, size_t row, size_t count,
-                               const TokenRows& tokens, float* panel) {
-  const size_t padded = CeilDiv(count, kRowBlock) * kRowBlock;
-  for (size_t r = 0; r < padded; ++r) {
-    UnpackRow<Decoder>(weight, row + std::min(r, count - 1),
-                       panel + r * PanelStride(weight.cols));
+                               const PanelShape& shape, const TokenRows& tokens,
+                               float* panel) {
+  float* const whole_row = panel;
+  float* const values = whole_row + PanelStride(weight.cols);
+  Panel part{.values = values,
+             .cols = weight.cols,
+             .first_row = row,
+             .rows = count,
+             .sums = values + shape.rows * PanelStride(shape.cols)};
+  for (; part.end < weight.cols; part.begin = part.end) {
+    part.end = std::min(weight.cols, part.begin + shape.cols);
+    const size_t cols = part.end - part.begin;
+    for (size_t r = 0; r < part.padded_rows(); ++r) {
+      const size_t source = row + std::min(r, count - 1);
+      float* const out = PanelRow(values, cols, r);
+      if (DecodeColumns<Decoder>(weight, source, part.begin, part.end,
+                                 PanelSink{out})) {
+        continue;
+      }
+      DequantizeRow(weight, source, whole_row);
+      StorePanelRow(whole_row + part.begin, cols, out);
+    }
+    MultiplyPanel(part, tokens);
   }
-  MultiplyPanel({panel, weight.cols, row, count}, tokens);
 }
 
-// The same with bf16 inputs.
+// The same with bf16 inputs, of rows that are unpacked in `panel` first.
 template <class Decoder>
 HWY_INLINE void MultiplyTokensBf16(const Matrix& weight, size_t row,
                                    size_t count, const TokenRows& tokens,
@@ -84,7 +108,11 @@ HWY_INLINE void MultiplyTokensBf16(const Matrix& weight, size_t row,
   uint16_t* const rows =
       reinterpret_cast<uint16_t*>(panel + PanelStride(weight.cols));
   for (size_t r = 0; r < padded; ++r) {
-    UnpackRow<Decoder>(weight, row + std::min(r, count - 1), panel);
+    const size_t source = row + std::min(r, count - 1);
+    if (!DecodeColumns<Decoder>(weight, source, 0, weight.cols,
+                                StoreSink{panel})) {
+      DequantizeRow(weight, source, panel);
+    }
     PackBf16(panel, weight.cols, rows + r * stride);
   }
   MultiplyPanelBf16({rows, weight.cols, row, count}, tokens);
@@ -114,7 +142,7 @@ template <class Decoder>
 void MatmulRowRange(const Matrix& weight, const TokenRows& tokens, size_t begin,
                     size_t end, float* panel) {
   if (tokens.x16 != nullptr) {
-    const size_t step = PanelRows(weight.cols / 2, tokens.tokens);
+    const size_t step = PanelShapeOf(weight.cols / 2, tokens.tokens).rows;
     for (size_t row = begin; row < end; row += step) {
       MultiplyTokensBf16<Decoder>(weight, row, std::min(step, end - row),
                                   tokens, panel);
@@ -134,8 +162,9 @@ void MatmulRowRange(const Matrix& weight, const TokenRows& tokens, size_t begin,
   const float* x[kMaxTokenBlock];
   PackTokens<Decoder>(weight, tokens, x);
   const TokenRows packed{.x = x, .y = tokens.y, .tokens = tokens.tokens};
+  const PanelShape shape = PanelShapeOf(weight.cols, tokens.tokens);
   const auto multiply = [&](size_t row, size_t count) {
-    MultiplyTokens<Decoder>(weight, row, count, packed, panel);
+    MultiplyTokens<Decoder>(weight, row, count, shape, packed, panel);
   };
   if (one) {
     if constexpr (kTileScales<Decoder>) {
@@ -147,9 +176,8 @@ void MatmulRowRange(const Matrix& weight, const TokenRows& tokens, size_t begin,
     }
     return;
   }
-  const size_t step = PanelRows(weight.cols, tokens.tokens);
-  for (size_t row = begin; row < end; row += step) {
-    multiply(row, std::min(step, end - row));
+  for (size_t row = begin; row < end; row += shape.rows) {
+    multiply(row, std::min(shape.rows, end - row));
   }
 }
 

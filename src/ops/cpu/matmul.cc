@@ -81,13 +81,12 @@ void FloatMatmulRows(const Matrix& weight, const TokenRows& tokens,
                      size_t begin, size_t end) {
   struct Unpacked;
   const bool bf16 = tokens.x16 != nullptr;
-  // What counts for the caches is the size of a row.
-  const size_t floats = bf16 ? weight.cols / 2 : weight.cols;
-  const size_t panel_rows = PanelRows(floats, tokens.tokens);
-  float* const panel = ThreadScratch<Unpacked>(
-      panel_rows * PanelStride(floats) + (bf16 ? PanelStride(weight.cols) : 0));
+  float* const panel =
+      ThreadScratch<Unpacked>(PanelFloats(weight.cols, tokens.tokens, bf16));
   const MatmulKernel kernel = KernelOf(weight.format);
-  const size_t block = TokenBlock(tokens.tokens, floats);
+  // What counts for the caches is the size of a row.
+  const size_t block =
+      PanelShapeOf(bf16 ? weight.cols / 2 : weight.cols, tokens.tokens).tokens;
   for (size_t t = 0; t < tokens.tokens; t += block) {
     const size_t count = std::min(block, tokens.tokens - t);
     kernel(weight,
@@ -287,11 +286,9 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
       p.tokens = kMaxFewTokens;
     }
     const bool bf16 = TakesBf16(p);
-    const size_t floats = bf16 ? p.cols / 2 : p.cols;
-    const size_t block = std::min(p.tokens, TokenBlock(p.tokens, floats));
-    panel = std::max<uint64_t>(
-        panel, PanelRows(floats, p.tokens) * PanelStride(floats) +
-                   (bf16 ? PanelStride(p.cols) : 0));
+    const size_t block = std::min(
+        p.tokens, PanelShapeOf(bf16 ? p.cols / 2 : p.cols, p.tokens).tokens);
+    panel = std::max<uint64_t>(panel, PanelFloats(p.cols, p.tokens, bf16));
     if (bf16) packed = std::max<uint64_t>(packed, p.tokens * p.cols);
     uint64_t copied = 0;  // tokens
     if (ReordersInputs(p.format)) copied = bf16 ? 1 : block;

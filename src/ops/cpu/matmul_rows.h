@@ -73,7 +73,7 @@ void MatmulRows(const Matrix& weight, const TokenRows& tokens, size_t begin,
 bool ReordersInputs(WeightFormat format);
 
 // One kernel per weight format, each in its own file. `panel` holds
-// PanelRows(cols, tokens) rows of PanelStride(cols) floats (gemm.h).
+// PanelFloats() of the weights' cols and the tokens (gemm.h).
 using MatmulKernel = void (*)(const Matrix& weight, const TokenRows& tokens,
                               size_t begin, size_t end, float* panel);
 void MatmulRowsF32(const Matrix&, const TokenRows&, size_t, size_t, float*);

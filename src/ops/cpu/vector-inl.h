@@ -26,6 +26,10 @@ using VF = hn::Vec<DF>;
 constexpr DF kF;
 constexpr size_t kLanes = hn::MaxLanes(DF());
 
+// Whether there are 32 registers, not 16. On x86 a better target has a smaller
+// number: AVX3 and all above.
+constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;
+
 HWY_INLINE VF Load(const float* p) { return hn::LoadU(kF, p); }
 HWY_INLINE void Store(VF v, float* p) { hn::StoreU(v, kF, p); }
 
