@@ -140,11 +140,19 @@ HWY_INLINE void SumTail(const AttentionSum& a, size_t head, size_t c) {
   StorePartial(acc, a.out + head * a.out_stride + c, n);
 }
 
+// A step of a block takes kChannelVectors vectors of a row and a weight of each
+// head. Six heads of four vectors fill 32 registers, six of two fit 16: fewer
+// heads would not cover the latency of the multiply-adds, or take more vectors
+// than are read in their time.
+constexpr size_t kSumHeads = 6;
+constexpr size_t kChannelVectors = kManyRegisters ? 4 : 2;
+
 template <size_t kHeads>
 HWY_INLINE void SumHeads(const AttentionSum& a, size_t head) {
+  constexpr size_t kChannels = kChannelVectors * kLanes;
   size_t c = 0;
-  for (; c + 4 * kLanes <= a.channels; c += 4 * kLanes) {
-    SumBlock<kHeads, 4>(a, head, c);
+  for (; c + kChannels <= a.channels; c += kChannels) {
+    SumBlock<kHeads, kChannelVectors>(a, head, c);
   }
   for (; c + kLanes <= a.channels; c += kLanes) SumBlock<kHeads, 1>(a, head, c);
   if (c == a.channels) return;
@@ -153,9 +161,8 @@ HWY_INLINE void SumHeads(const AttentionSum& a, size_t head) {
 
 void WeightedSum(const AttentionSum& a) {
   size_t head = 0;
-  // Six heads of four vectors fill 32 registers, two fit 16.
-  if constexpr (kVectorBlock == 6) {
-    for (; head + 6 <= a.heads; head += 6) SumHeads<6>(a, head);
+  for (; head + kSumHeads <= a.heads; head += kSumHeads) {
+    SumHeads<kSumHeads>(a, head);
   }
   for (; head + 2 <= a.heads; head += 2) SumHeads<2>(a, head);
   if (head < a.heads) SumHeads<1>(a, head);
