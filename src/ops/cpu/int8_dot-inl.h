@@ -198,6 +198,83 @@ HWY_INLINE void Ask(const uint8_t* p, size_t bytes) {
   }
 }
 
+// Whether each step is one vector of one part, in order.
+template <class Codes>
+constexpr bool StepsAreParts() {
+  if (Codes::kVectors != 1) return false;
+  for (size_t i = 0; i < Codes::kGroup / Codes::kSpan; ++i) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      if (Codes::PartOf(i, lane) != i) return false;
+    }
+  }
+  return true;
+}
+
+// sums[t][r] = row r . x[t] for 4 unpacked rows of StepsAreParts() and several
+// tokens, as Int8DotRows() has them. A row's codes are loaded once for all
+// tokens, and a part's scale is loaded into all lanes, which leaves the units
+// that permute to the products.
+template <size_t kTokens, class Codes>
+HWY_INLINE void Int8DotTokens(Codes (&rows)[kInt8Rows],
+                              const Int8Row (&x)[kTokens], size_t cols,
+                              float (&sums)[kTokens][kInt8Rows]) {
+  static_assert(StepsAreParts<Codes>());
+  constexpr size_t kGroup = Codes::kGroup;
+  constexpr size_t kSpan = Codes::kSpan;
+  VF acc[kTokens][kInt8Rows];
+  for (auto& token : acc) {
+    for (VF& sum : token) sum = hn::Zero(kF);
+  }
+  alignas(64) float scales[kTokens][kInt8Rows][kLanes];
+  const auto begin = [&](size_t c, size_t n) HWY_ATTR {
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kInt8Rows; ++r) {
+      rows[r].Begin(c, n);
+#pragma GCC unroll 4
+      for (size_t t = 0; t < kTokens; ++t) {
+        Store(hn::Mul(rows[r].Scales(), Load(Codes::XScales(x[t], c))),
+              scales[t][r]);
+        if constexpr (Codes::kMins) {
+          acc[t][r] = hn::NegMulAdd(rows[r].Mins(), Codes::LoadXSums(x[t], c),
+                                    acc[t][r]);
+        }
+      }
+    }
+  };
+  const auto step = [&](size_t c, size_t i) HWY_ATTR {
+    const size_t first = c + i * kSpan;
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kInt8Rows; ++r) {
+      VU8 w[1];
+      rows[r].template Step<true>(i, kSpan, w);
+#pragma GCC unroll 4
+      for (size_t t = 0; t < kTokens; ++t) {
+        const VU8 codes[1] = {hn::Load(
+            kU8, reinterpret_cast<const uint8_t*>(x[t].codes) + first)};
+        const VI32 lane_sums =
+            hn::Load(kI32, x[t].lane_sums + first / kSpan * kLanes);
+        const VF products =
+            hn::ConvertTo(kF, Products<Codes>(w, codes, lane_sums));
+        acc[t][r] =
+            hn::MulAdd(products, hn::Set(kF, scales[t][r][i]), acc[t][r]);
+      }
+    }
+  };
+  size_t c = 0;
+  for (; c + kGroup <= cols; c += kGroup) {
+    begin(c, kGroup);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kGroup / kSpan; ++i) step(c, i);
+  }
+  if (c < cols) {
+    begin(c, cols - c);
+    for (size_t i = 0; i < (cols - c) / kSpan; ++i) step(c, i);
+  }
+  for (size_t t = 0; t < kTokens; ++t) {
+    StoreSums4(acc[t][0], acc[t][1], acc[t][2], acc[t][3], sums[t]);
+  }
+}
+
 // sums[r] = row r . x for 4 rows.
 template <class Codes>
 HWY_INLINE void Int8DotRows(Codes (&rows)[kInt8Rows], const Int8Row& x,

@@ -41,7 +41,23 @@ void Int8Panel(const Matrix& weight, const Int8Group& group,
                const TokenRows& tokens) {
   Int8PanelRows<Codes> panel(weight.cols);
   panel.Fill(weight, group);
-  for (size_t t = 0; t < tokens.tokens; ++t) {
+  size_t t = 0;
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (StepsAreParts<Codes>()) {
+    // As many as there are registers for.
+    constexpr size_t kTokens = 2;
+    for (; t + kTokens <= tokens.tokens; t += kTokens) {
+      const Int8Row x[kTokens] = {Int8RowAt(tokens.x8[t], weight.cols),
+                                  Int8RowAt(tokens.x8[t + 1], weight.cols)};
+      float sums[kTokens][kInt8Rows];
+      Int8DotTokens(panel.rows, x, weight.cols, sums);
+      for (size_t i = 0; i < kTokens; ++i) {
+        group.StoreSums(sums[i], tokens.y[t + i]);
+      }
+    }
+  }
+#endif
+  for (; t < tokens.tokens; ++t) {
     float sums[kInt8Rows];
     Int8DotRows(panel.rows, Int8RowAt(tokens.x8[t], weight.cols), weight.cols,
                 sums);
