@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/processors.h"
 
@@ -182,17 +183,25 @@ void ThreadPool::Impl::RunBody(BodyRef body, size_t begin, size_t end,
   current_thread = outer_thread;
 }
 
+namespace {
+
+// Equally many of each thread, or one of some, or a single one.
+size_t RangesOf(size_t n, size_t grain, size_t threads, size_t pieces) {
+  const size_t most = n / std::max<size_t>(grain, 1);
+  if (most <= 1 || threads == 1) return 1;
+  return most < threads ? most : threads * std::min(pieces, most / threads);
+}
+
+}  // namespace
+
 void ThreadPool::Impl::Run(size_t n, size_t grain, size_t pieces,
                            BodyRef body) {
   if (n == 0) return;
   if (current_pool == this) return body(0, n, current_thread);
   const std::lock_guard<std::mutex> lock(run_mutex);
-  const size_t most = n / std::max<size_t>(grain, 1);
-  if (most <= 1 || threads == 1) return RunBody(body, 0, n, /*thread=*/0);
-  // Equally many of each thread, or one of some.
-  RunSplit(n,
-           most < threads ? most : threads * std::min(pieces, most / threads),
-           body);
+  const size_t parts = RangesOf(n, grain, threads, pieces);
+  if (parts == 1) return RunBody(body, 0, n, /*thread=*/0);
+  RunSplit(n, parts, body);
 }
 
 void ThreadPool::Impl::RunSplit(size_t n, size_t parts, BodyRef body) {
@@ -321,6 +330,10 @@ size_t ThreadPool::threads() const { return impl_->threads; }
 
 void ThreadPool::Run(size_t n, size_t grain, size_t pieces, BodyRef body) {
   impl_->Run(n, grain, pieces, body);
+}
+
+size_t ThreadPool::LargestPiece(size_t n, size_t grain, size_t threads) {
+  return CeilDiv(n, RangesOf(n, grain, threads, kPieces));
 }
 
 }  // namespace ecphory

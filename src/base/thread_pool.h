@@ -55,6 +55,9 @@ class ThreadPool {
   void ParallelForPieces(size_t n, size_t grain, const Body& body) {
     Run(n, grain, kPieces, {&body, &CallBody<Body>});
   }
+  // Items of the largest range that ParallelForPieces() hands out, called by
+  // none of the pool's own threads: what scratch of a range is planned by.
+  static size_t LargestPiece(size_t n, size_t grain, size_t threads);
 
  private:
   // A borrowed callable: std::function would allocate for most captures.

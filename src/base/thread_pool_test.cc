@@ -62,6 +62,22 @@ TEST(ThreadPool, PiecesOfAllThreadsHoldTheSame) {
   EXPECT_EQ(pieces[16].begin, 40u);
 }
 
+TEST(ThreadPool, LargestPieceIsThatOfTheRanges) {
+  for (const size_t threads : {1, 2, 3, 7}) {
+    ThreadPool pool(threads);
+    for (const size_t n : {1, 2, 3, 5, 16, 101, 1000}) {
+      for (const size_t grain : {0, 1, 2, 10, 1000}) {
+        size_t largest = 0;
+        for (const Range& range : RangesOf(pool, n, grain, /*pieces=*/true)) {
+          largest = std::max(largest, range.end - range.begin);
+        }
+        EXPECT_EQ(ThreadPool::LargestPiece(n, grain, threads), largest)
+            << n << " by " << grain << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
 TEST(ThreadPool, EveryCallSeesTheWritesOfTheOneBefore) {
   ThreadPool pool(4);
   std::vector<int> values(64, 0);

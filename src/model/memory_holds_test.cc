@@ -68,14 +68,16 @@ std::vector<int32_t> Tokens(size_t count) {
   return tokens;
 }
 
-// A whole context: a pass or less, then the rest but a token, in which layers
-// may be skipped and a way back is kept, then a token alone.
+// A whole context: a pass or less, then the rest but nine tokens, in which
+// layers may be skipped and a way back is kept, then eight, for which operators
+// may take memory of their own, then a token alone.
 void ReadContext(Session& session, std::span<const int32_t> all,
                  Sampler* sampler) {
   ASSERT_TRUE(session.Truncate(0).ok());
   const size_t first = std::min<size_t>(256, all.size() / 4);
   sampler->Append(session, all.first(first));
-  sampler->Append(session, all.subspan(first, all.size() - first - 1));
+  sampler->Append(session, all.subspan(first, all.size() - first - 9));
+  sampler->Append(session, all.last(9).first(8));
   sampler->Append(session, all.last(1));
 }
 

@@ -114,4 +114,8 @@ void MatmulRowsAmx(const Matrix& weight, const AmxInputs& inputs,
 // matmul of what TakesAmx().
 void CpuAmxMatmul(const MatmulArgs& args, ThreadPool& pool);
 
+// What CpuAmxMatmul() keeps in each thread.
+uint64_t AmxMatmulScratchBytes(size_t rows, size_t cols, size_t tokens,
+                               size_t threads);
+
 }  // namespace ecphory

@@ -272,7 +272,8 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
       products.push_back(p);
     }
   }
-  for (ScratchProduct& p : products) {
+  for (size_t i = 0; i < products.size(); ++i) {
+    ScratchProduct& p = products[i];
     if (p.input == MatmulInput::kInt8 && TakesInt8(p.format)) continue;
     if (TakesDigits(p.format)) {
       digit_panel = std::max<uint64_t>(
@@ -281,7 +282,11 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
     }
     if (TakesAmx({.format = p.format, .rows = p.rows, .cols = p.cols}, p.input,
                  p.tokens)) {
-      amx = std::max(amx, AmxScratchBytes(p.rows, p.cols, p.tokens));
+      const bool of_expert = i >= shape.products.size();
+      amx = std::max(amx, of_expert
+                              ? AmxScratchBytes(p.rows, p.cols, p.tokens)
+                              : AmxMatmulScratchBytes(p.rows, p.cols, p.tokens,
+                                                      shape.threads));
       amx_packed = std::max<uint64_t>(amx_packed, p.tokens * p.cols);
       p.tokens = kMaxFewTokens;
     }

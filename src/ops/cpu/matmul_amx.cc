@@ -51,11 +51,27 @@ void MultiplySet(const MatmulArgs& args, const AmxInputs& inputs, size_t set,
   MatmulRowsAmx(args.weight, one, y, begin, end);
 }
 
+// How a product is shared out: tiles of rows, of one set of tokens after the
+// other.
+struct Units {
+  size_t of_set = 0;
+  size_t set_tokens = 0;
+  size_t count = 0;
+  // Of a range at least: no fewer than the tiles have, two, so that inputs come
+  // from the cache no more often.
+  size_t grain = 0;
+};
+
 // Sets of the usual size, unless there are too few rows to go round.
-size_t SetTokens(const MatmulArgs& args, size_t units, size_t threads) {
-  const size_t sets = CeilDiv(2 * threads, units);
-  const size_t tokens = CeilDiv(args.tokens, sets);
-  return std::min(kAmxSetTokens, CeilDiv(tokens, kAmxTile) * kAmxTile);
+Units UnitsOf(size_t rows, size_t cols, size_t tokens, size_t threads) {
+  Units units{.of_set = CeilDiv(rows, kAmxTile)};
+  const size_t sets = CeilDiv(2 * threads, units.of_set);
+  units.set_tokens = std::min(
+      kAmxSetTokens, CeilDiv(CeilDiv(tokens, sets), kAmxTile) * kAmxTile);
+  units.count = units.of_set * CeilDiv(tokens, units.set_tokens);
+  const size_t work = kAmxTile * cols * std::min(tokens, units.set_tokens);
+  units.grain = std::max<size_t>(2, GrainFor(work));
+  return units;
 }
 
 }  // namespace
@@ -89,9 +105,8 @@ void MatmulRowsAmx(const Matrix& weight, const AmxInputs& inputs,
 // for a set.
 void CpuAmxMatmul(const MatmulArgs& args, ThreadPool& pool) {
   const size_t rows = args.weight.rows, cols = args.weight.cols;
-  const size_t units = CeilDiv(rows, kAmxTile);
-  const AmxInputs inputs =
-      InputsOf(args, SetTokens(args, units, pool.threads()));
+  const Units units = UnitsOf(rows, cols, args.tokens, pool.threads());
+  const AmxInputs inputs = InputsOf(args, units.set_tokens);
   pool.ParallelFor(args.tokens, GrainFor(cols),
                    [&](size_t begin, size_t end, size_t) {
                      for (size_t t = begin; t < end; ++t) Measure(inputs, t);
@@ -102,21 +117,25 @@ void CpuAmxMatmul(const MatmulArgs& args, ThreadPool& pool) {
                        Pack(args, inputs, g);
                      }
                    });
-  // No fewer than the tiles have, two units, so that inputs come from the cache
-  // no more often.
-  const size_t unit_work =
-      kAmxTile * cols * std::min(args.tokens, inputs.set_tokens);
   pool.ParallelForPieces(
-      units * inputs.sets(), std::max<size_t>(2, GrainFor(unit_work)),
-      [&](size_t begin, size_t end, size_t) {
+      units.count, units.grain, [&](size_t begin, size_t end, size_t) {
         for (size_t at = begin; at < end;) {
-          const size_t set = at / units, first = at % units;
-          const size_t count = std::min(end - at, units - first);
+          const size_t set = at / units.of_set, first = at % units.of_set;
+          const size_t count = std::min(end - at, units.of_set - first);
           MultiplySet(args, inputs, set, first * kAmxTile,
                       std::min(rows, (first + count) * kAmxTile));
           at += count;
         }
       });
+}
+
+uint64_t AmxMatmulScratchBytes(size_t rows, size_t cols, size_t tokens,
+                               size_t threads) {
+  const Units units = UnitsOf(rows, cols, tokens, threads);
+  const size_t piece =
+      ThreadPool::LargestPiece(units.count, units.grain, threads);
+  return AmxScratchBytes(std::min(rows, piece * kAmxTile), cols,
+                         std::min(tokens, units.set_tokens));
 }
 
 }  // namespace ecphory
