@@ -22,11 +22,11 @@ namespace {
 
 static_assert(kRowBlock == kMatmulRowBlock);
 
-// With 32 registers panels have whole rows. For few tokens
-// one block of rows, so that reading the next one's codes overlaps with this
-// one's products. Else as many as stay in L1 if these are a few, or as many as
-// stay in L2 together with the inputs of 6 tokens (half a megabyte of the 1 MB
-// of Zen 4): more rows save reads of inputs that lie in L3.
+// With 32 registers panels have whole rows. For few tokens one block of rows,
+// so that reading the next one's codes overlaps with this one's products. Else
+// as many as stay in L1 if these are a few, or as many as stay in L2 together
+// with the inputs of 6 tokens (half a megabyte of the 1 MB of Zen 4): more rows
+// save reads of inputs that lie in L3.
 //
 // With 16 registers a step of 12 multiply-adds takes 7 vectors, 37 bytes a
 // cycle, which is more than Zen 3 reads out of L2. Of 512 columns 3 inputs are
@@ -53,6 +53,7 @@ size_t PanelRows(size_t cols, size_t tokens) {
 
 PanelShape ShapeOf(size_t cols, size_t tokens) {
   PanelShape shape;
+  shape.most_tokens = TokenLimit(cols, kMostTokens);
   shape.tokens = TokenBlock(tokens, cols, kMostTokens);
   shape.rows = PanelRows(cols, tokens);
   shape.cols = kManyRegisters ? cols : std::min(cols, kPanelCols);

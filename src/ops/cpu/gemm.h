@@ -34,7 +34,8 @@ struct PanelShape {
   size_t rows = 0;
   size_t cols = 0;
   size_t tokens = 0;
-  size_t sums = 0;  // floats of Panel::sums
+  size_t most_tokens = 0;  // that would not be cut
+  size_t sums = 0;         // floats of Panel::sums
 };
 
 // Of W with `cols` columns times `tokens` tokens, or times as many of them as
@@ -53,15 +54,20 @@ inline constexpr size_t kTokenStep = 6;
 
 inline constexpr size_t kMaxTokenBlock = 86 * kTokenStep;  // 516
 
-// How many of `tokens` share one unpacking of the weights, up to `most`, a
-// multiple of kTokenStep. Unpacking costs about as much as 4 tokens'
-// multiply-adds, so 100 tokens make it noise; their inputs are read once a
-// panel, out of L3 if they are not much more than 4 MB.
-inline size_t TokenBlock(size_t tokens, size_t cols, size_t most) {
+// How many tokens share one unpacking of the weights at most, up to `most`.
+// Unpacking costs about as much as 4 tokens' multiply-adds, so 100 tokens make
+// it noise; their inputs are read once a panel, out of L3 if they are not much
+// more than 4 MB.
+inline size_t TokenLimit(size_t cols, size_t most) {
   constexpr size_t kBlockFloats = 1 << 20;
-  const size_t limit = std::clamp<size_t>(kBlockFloats / cols, 96, most);
+  return std::clamp<size_t>(kBlockFloats / cols, 96, most);
+}
+
+// How many of `tokens` do: equally many each time, and then a multiple of
+// kTokenStep, of which `most` is one.
+inline size_t TokenBlock(size_t tokens, size_t cols, size_t most) {
+  const size_t limit = TokenLimit(cols, most);
   const size_t blocks = std::max<size_t>(1, CeilDiv(tokens, limit));
-  // Up to a multiple, of which `most` is one.
   return CeilDiv(CeilDiv(tokens, blocks), kTokenStep) * kTokenStep;
 }
 

@@ -291,9 +291,13 @@ uint64_t MatmulScratchBytes(const ScratchShape& shape) {
       p.tokens = kMaxFewTokens;
     }
     const bool bf16 = TakesBf16(p);
-    const size_t block = std::min(
-        p.tokens, PanelShapeOf(bf16 ? p.cols / 2 : p.cols, p.tokens).tokens);
-    panel = std::max<uint64_t>(panel, PanelFloats(p.cols, p.tokens, bf16));
+    // The last of a prompt may be as many as are not cut, which is more than
+    // what equal shares of all of them are.
+    const size_t cols = bf16 ? p.cols / 2 : p.cols;
+    const size_t most =
+        std::min(p.tokens, PanelShapeOf(cols, p.tokens).most_tokens);
+    const size_t block = std::min(p.tokens, PanelShapeOf(cols, most).tokens);
+    panel = std::max<uint64_t>(panel, PanelFloats(p.cols, most, bf16));
     if (bf16) packed = std::max<uint64_t>(packed, p.tokens * p.cols);
     uint64_t copied = 0;  // tokens
     if (ReordersInputs(p.format)) copied = bf16 ? 1 : block;
