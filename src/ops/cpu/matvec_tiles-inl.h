@@ -59,13 +59,14 @@ enum class TileWay { kNone, kUsual, kFast };
 // in the way's unit, and no code times any of them leaves the normal range.
 HWY_INLINE TileWay WayOf(const ExponentRange& x, const uint8_t* scales,
                          size_t count) {
-  const auto [low, high] = std::minmax_element(scales, scales + count);
-  if (x.smallest < 1 || x.smallest + *low < 128 || x.largest > 254 ||
-      *low < 10 || *high > 245) {
+  const auto range = std::minmax_element(scales, scales + count);
+  const uint32_t low = *range.first, high = *range.second;
+  if (x.smallest < 1 || x.smallest + low < 128 || x.largest > 254 || low < 10 ||
+      high > 245) {
     return TileWay::kNone;
   }
   const auto fits = [&](uint32_t unit) {
-    return *high + unit <= 254 && x.largest + *high + unit <= 127 + 254;
+    return high + unit <= 254 && x.largest + high + unit <= 127 + 254;
   };
   if (FastE4M3RowsWork() && fits(FastE4M3Rows::kUnitExponent)) {
     return TileWay::kFast;
