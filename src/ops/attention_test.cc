@@ -269,6 +269,25 @@ TEST_P(AttentionTest, LongSelections) {
         3);
 }
 
+// Heads are taken several at a time, and what is left fewer at a time: every
+// remainder, over whole vectors, a single one and less than one, of rows that
+// stay unpacked and of more than do.
+TEST_P(AttentionTest, EveryNumberOfHeads) {
+  for (size_t heads = 1; heads <= 13; ++heads) {
+    for (const size_t dim : {32, 45, 72}) {
+      Check({.tokens = 2, .heads = heads, .dim = dim, .latents = 5, .topk = 3},
+            1);
+    }
+    Check({.tokens = 1,
+           .heads = heads,
+           .dim = 544,
+           .first_position = 140,
+           .window = 121,
+           .window_format = RowFormat::kFp8Block32},
+          1 + heads % 3);
+  }
+}
+
 // Sets too large to be kept unpacked: one token and several, a last tile that
 // is not full, and rows that are no whole number of vectors.
 TEST_P(AttentionTest, MoreRowsThanACacheHolds) {

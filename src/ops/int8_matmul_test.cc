@@ -227,6 +227,27 @@ TEST_P(Int8MatmulTest, ManyTokensStayManyInEveryBlock) {
   }
 }
 
+// Of rows so long that a cache holds the inputs of 35 tokens: the last block
+// of them is whole, has one token, an even or an odd number.
+TEST_P(Int8MatmulTest, LongRowsMeetTokensInBlocks) {
+  constexpr size_t kOut = 6;
+  for (const WeightFormat format : Int8Formats()) {
+    const size_t in = RowOf(format, 5120);
+    const PackedMatrix w = RandomMatrix(format, kOut, in, random_);
+    const GuardedArray<float> x = random_.Array(73 * in);
+    Check(w, x, 73, "two blocks and three tokens");
+    GuardedArray<float> whole(73 * kOut);
+    Run(w, x.data(), 73, whole.data(), 1);
+    for (const size_t tokens : {34, 35, 36, 37, 38, 70, 71}) {
+      GuardedArray<float> y(tokens * kOut), expected(tokens * kOut);
+      Run(w, x.data(), tokens, y.data(), 2);
+      std::copy_n(whole.data(), tokens * kOut, expected.data());
+      EXPECT_TRUE(SameBits(expected, y))
+          << WeightFormatName(format) << " x " << tokens;
+    }
+  }
+}
+
 TEST_P(Int8MatmulTest, StridesLeaveTheGapsAlone) {
   for (const WeightFormat format : Int8Formats()) {
     const size_t in = RowOf(format, 64);
