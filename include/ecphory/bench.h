@@ -119,7 +119,8 @@ struct BenchOptions {
   // Of `model`; by default 1024, or as many as it has room for.
   std::optional<std::vector<uint64_t>> contexts;
   uint32_t sequences = 1;  // more: steps of so many together as well
-  uint32_t prompt = 512;   // tokens of a prefill
+  // Tokens of a prefill; by default 512, or as many as there is room for.
+  std::optional<uint32_t> prompt;
   // Called before each figure. false: stop, kCancelled.
   std::function<bool(const std::string& what, uint64_t done, uint64_t total)>
       progress;

@@ -107,8 +107,7 @@ void AddContexts(CLI::App& app, BenchOptions* options) {
   };
   AddList(app, "--context", set, "N,...",
           "With -m: time a step of one token after so many (default: 1024, or "
-          "as many as the model has room for)")
-      ->needs(app.get_option("-m"));
+          "as many as the model has room for)");
 }
 
 void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
@@ -136,15 +135,26 @@ void AddOpsFlags(CLI::App& command, BenchFlags* flags) {
 void AddPassFlags(CLI::App& command, BenchFlags* flags) {
   BenchOptions& options = flags->options;
   AddModelFlags(command, &flags->model);
-  CLI::Option* model = command.get_option("-m");
   AddActivationsFlag(command, &options.session.activations);
   AddContexts(command, &options);
   AddInteger(command, "--sequences", &options.sequences, 1, kMaxSequences,
-             "With -m: time steps of so many sequences together as well")
-      ->needs(model);
-  AddInteger(command, "--prompt", &options.prompt, 1, kMaxChunk,
-             "With -m: tokens of the prompt (default: 512)")
-      ->needs(model);
+             "With -m: time steps of so many sequences together as well");
+  const auto set_prompt = [&options](const std::string& text) {
+    options.prompt = ParseInteger("--prompt", text, 1, kMaxChunk);
+  };
+  command
+      .add_option_function<std::string>(
+          "--prompt", set_prompt,
+          "With -m: tokens of the prompt (default: 512, or as many as the "
+          "model has room for)")
+      ->type_name("N");
+  // Operators are measured with the others, --threads and --device.
+  for (const char* flag :
+       {"--activations", "--context", "--sequences", "--prompt", "--weights",
+        "--engram-place", "--engram-io", "--engram-cache",
+        "--engram-io-threads", "--engram-depth"}) {
+    command.get_option(flag)->needs(command.get_option("-m"));
+  }
 }
 
 }  // namespace
@@ -156,16 +166,20 @@ void AddBenchCommand(CLI::App& app, Action* action) {
   command->footer(kFooter);
   AddOpsFlags(*command, flags.get());
   AddPassFlags(*command, flags.get());
-  AddInteger(*command, "--repetitions", &flags->options.rounds, 3, 1000,
-             "Rounds whose median is shown (default: 7)");
-  AddReal(
+  CLI::Option* rounds =
+      AddInteger(*command, "--repetitions", &flags->options.rounds, 3, 1000,
+                 "Rounds whose median is shown (default: 7)");
+  CLI::Option* seconds = AddReal(
       *command, "--seconds", &flags->seconds,
       [](float value) { return value > 0 && value <= 600; },
       "more than 0, up to 600", "About how long a figure takes (default: 0.2)");
   AddPath(*command, "--sgemm", &flags->options.sgemm, "FILE",
           "OpenBLAS or oneDNN to measure beside (default: the system's)");
-  command->add_flag("--quick", flags->quick,
-                    "A tenth of the time, to see that all runs");
+  command
+      ->add_flag("--quick", flags->quick,
+                 "A tenth of the time, to see that all runs")
+      ->excludes(rounds)
+      ->excludes(seconds);
   command->add_flag("--json", flags->json, "Print JSON with the conditions");
   command->callback([=] { *action = [=] { return RunBenchCommand(*flags); }; });
 }

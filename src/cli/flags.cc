@@ -236,7 +236,7 @@ void AddComputeFlags(CLI::App& app, ModelOptions* options) {
 }
 
 void AddModelFlags(CLI::App& app, ModelFlags* flags, bool run_flags) {
-  AddText(app, "-m,--model", &flags->path, "MODEL",
+  AddPath(app, "-m,--model", &flags->path, "MODEL",
           "A .gguf file (of several parts the first), or a directory with "
           "config.json and safetensors");
   if (!run_flags) return;

@@ -35,6 +35,7 @@ constexpr size_t kMostSteps = 256;
 constexpr double kStepPatience = 10;
 
 constexpr uint64_t kDefaultContext = 1024;
+constexpr uint32_t kDefaultPrompt = 512;
 constexpr size_t kPromptRounds = 3;
 constexpr size_t kProfiledSteps = 8;
 
@@ -87,7 +88,8 @@ class ModelBench {
   }
 
   uint32_t prompt() const {
-    return std::min(options_.prompt, config().max_positions);
+    return options_.prompt.value_or(
+        std::min(kDefaultPrompt, config().max_positions));
   }
 
   // The first prompt of a model just opened.
@@ -427,7 +429,11 @@ size_t ModelSteps(const BenchOptions& options) {
   return 2 + of_context * (options.contexts ? options.contexts->size() : 1);
 }
 
-Status CheckContexts(const BenchOptions& options, const ModelConfig& config) {
+Status CheckRoom(const BenchOptions& options, const ModelConfig& config) {
+  if (options.prompt.value_or(0) > config.max_positions) {
+    return InvalidArgument("prompt of %u tokens: the model's maximum is %u",
+                           *options.prompt, config.max_positions);
+  }
   for (const uint64_t context : ContextsOf(options, config)) {
     if (context + kRoomForSteps <= config.max_positions) continue;
     return InvalidArgument(
@@ -448,7 +454,7 @@ Result<BenchModel> MeasureModel(
   const double start = Now();
   ECPHORY_ASSIGN_OR_RETURN(const auto model,
                            Model::Open(options.model, options.model_options));
-  ECPHORY_RETURN_IF_ERROR(CheckContexts(options, model->config()));
+  ECPHORY_RETURN_IF_ERROR(CheckRoom(options, model->config()));
   result.open_seconds = Now() - start;
   result.name = model->config().name;
   result.threads = model->threads();

@@ -16,8 +16,8 @@ Result<BenchModel> MeasureModel(
     const BenchOptions& options, Yardsticks& yardsticks,
     const std::function<Status(const std::string&)>& step);
 
-// kInvalidArgument names a context that the model has no room for.
-Status CheckContexts(const BenchOptions& options, const ModelConfig& config);
+// kInvalidArgument names a prompt or a context that the model has no room for.
+Status CheckRoom(const BenchOptions& options, const ModelConfig& config);
 
 // Times that MeasureModel calls `step`.
 size_t ModelSteps(const BenchOptions& options);

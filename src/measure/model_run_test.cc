@@ -93,6 +93,17 @@ TEST(ModelRun, ContextsAreAtMostTheModels) {
   EXPECT_EQ(last, "decode/1012");
 }
 
+TEST(ModelRun, PromptsAreAtMostTheModels) {
+  BenchOptions options = Options();
+  options.prompt = 1025;
+  const auto nothing = [](const std::string&) { return Status(); };
+  const auto model = Measure(options, nothing);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(model.status().message(),
+            "prompt of 1025 tokens: the model's maximum is 1024");
+}
+
 TEST(ModelRun, StopsWhenToldTo) {
   const auto model =
       Measure(Options(), [](const std::string&) { return Cancelled("stop"); });

@@ -63,7 +63,7 @@ Status CheckModel(const BenchOptions& options) {
   if (options.model.empty()) return {};
   ECPHORY_ASSIGN_OR_RETURN(const ModelSource source,
                            OpenModelSource(options.model));
-  return CheckContexts(options, source.config);
+  return CheckRoom(options, source.config);
 }
 
 class Run {
@@ -178,8 +178,8 @@ uint64_t LastLevelCache() {
 }
 
 Result<BenchOptions> CheckOptions(BenchOptions options) {
-  if (options.rounds == 0 || !(options.seconds > 0) || options.prompt == 0 ||
-      options.sequences == 0) {
+  if (options.rounds == 0 || !(options.seconds > 0) ||
+      options.prompt == uint32_t{0} || options.sequences == 0) {
     return InvalidArgument(
         "rounds, seconds, prompt and sequences must be more than 0");
   }

@@ -116,9 +116,8 @@ Result<std::unique_ptr<Sgemm>> Sgemm::Load(const std::string& path,
       return sgemm;
     }
     if (!path.empty()) {
-      const char* const error = ::dlerror();
-      return NotFound("%s: %s", name.c_str(),
-                      error != nullptr ? error : "cannot be loaded");
+      const char* const error = ::dlerror();  // begins with the name
+      return NotFound("%s", error != nullptr ? error : name.c_str());
     }
     tried += (tried.empty() ? "" : ", ") + name;
   }

@@ -11,8 +11,9 @@ TEST(Sgemm, AMissingLibraryIsNamed) {
   const auto sgemm = Sgemm::Load("/nosuch/library.so", 1);
   ASSERT_FALSE(sgemm.ok());
   EXPECT_EQ(sgemm.status().code(), StatusCode::kNotFound);
-  EXPECT_NE(sgemm.status().message().find("/nosuch/library.so"),
-            std::string::npos);
+  const std::string& message = sgemm.status().message();
+  EXPECT_EQ(message.find("/nosuch/library.so: "), 0u) << message;
+  EXPECT_EQ(message.rfind("/nosuch/library.so: "), 0u) << message;
 }
 
 TEST(Sgemm, ALibraryWithoutAProductIsRefused) {

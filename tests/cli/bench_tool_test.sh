@@ -31,9 +31,16 @@ expect 2 'nothing to measure, expected --ops, -m or both'
 expect 2 "no figure's name holds 'nosuch'" --ops --filter nosuch
 expect 2 'filter chooses operators, expected --ops or --list' \
   -m "$model" --filter matvec
-for flag in --context --sequences --prompt; do
-  expect 2 "$flag requires --model" --ops --quick "$flag" 4
+for flag in --context=4 --sequences=4 --prompt=4 --activations=int8 \
+  --weights=copy --engram-place=host --engram-io=mmap --engram-cache=0 \
+  --engram-io-threads=4 --engram-depth=4; do
+  expect 2 "${flag%=*} requires --model" --ops --quick "$flag"
 done
+for flag in --repetitions=5 --seconds=1; do
+  expect 2 "${flag%=*} excludes --quick|--quick excludes ${flag%=*}" \
+    --ops --quick "$flag"
+done
+expect 2 "--model: '', expected a name" --ops -m ''
 [ "$(wc -l <err)" -eq 1 ] || fail "more than one line: $(cat err)"
 expect 2 "--device: 'tpu', expected cpu" --ops --device tpu
 expect 2 "--repetitions: '0', expected a whole number from 3" \
@@ -173,6 +180,8 @@ grep -q '"bound": "fma"' out && fail "int8 products are held to fma"
 
 expect 2 'context of 2000 tokens and 12 steps .* maximum is 1024$' \
   -m "$model" --context 8,2000
+expect 2 "prompt of 1025 tokens: the model's maximum is 1024\$" \
+  -m "$model" --quick --prompt 1025
 expect 0 'decode/1012 ' -m "$model" --quick --prompt 32
 
 echo "== Ctrl-C"
