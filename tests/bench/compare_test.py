@@ -89,6 +89,12 @@ class Report(unittest.TestCase):
         self.assertEqual(compare.times(report), {
             "x": 1, "prefill": 2, "decode/8": 3, "first_token": 4})
 
+    def test_what_is_no_time_is_no_report(self):
+        for seconds in (0, -1, float("nan"), float("inf"), "x", None):
+            report = {"ops": [{"name": "x", "seconds": {"median": seconds}}]}
+            with self.assertRaises((ValueError, TypeError), msg=seconds):
+                compare.times(report)
+
     def test_readable(self):
         self.assertEqual(compare.readable(2), "2.00 s")
         self.assertEqual(compare.readable(0.0345), "34.5 ms")
@@ -122,9 +128,10 @@ class Program(unittest.TestCase):
         path.chmod(0o755)
         return str(path)
 
-    def run_compare(self, *arguments):
+    def run_compare(self, *arguments, stdout=subprocess.PIPE, **options):
         return subprocess.run([sys.executable, "-B", COMPARE, *arguments],
-                              capture_output=True, text=True, check=False)
+                              stdout=stdout, stderr=subprocess.PIPE, text=True,
+                              check=False, **options)
 
     def test_slower_is_1_and_turns_are_taken(self):
         done = self.run_compare(self.program("A", 0), self.program("B", 100),
@@ -166,6 +173,20 @@ class Program(unittest.TestCase):
         noise = self.program("D", 0, "#!/bin/sh\necho hello\n")
         self.check_cannot_measure(self.run_compare(good, noise),
                                   "not the JSON of a bench")
+        for i, output in enumerate((r"\377", '{{"ops": [{{"name": "x", '
+                                    '"seconds": {{"median": 0}}}}]}}')):
+            bad = self.program(f"E{i}", 0, f"#!/bin/sh\nprintf '{output}'\n")
+            self.check_cannot_measure(self.run_compare(good, bad),
+                                      "not the JSON of a bench")
+
+    def test_output_that_cannot_be_written_is_2(self):
+        builds = self.program("A", 0), self.program("B", 100), "--rounds", "2"
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            self.check_cannot_measure(self.run_compare(*builds, stdout=full),
+                                      "standard output: No space left")
+        self.check_cannot_measure(
+            self.run_compare(*builds, preexec_fn=lambda: os.close(1)),
+            "standard output: Bad file descriptor")
 
     def test_usage(self):
         done = self.run_compare("one")
