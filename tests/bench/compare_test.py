@@ -164,6 +164,12 @@ class Program(unittest.TestCase):
         good = self.program("A", 0)
         self.check_cannot_measure(self.run_compare(good, "no/such/thing"),
                                   "neither a program")
+        self.check_cannot_measure(
+            self.run_compare(good, "HEAD", env={"PATH": self.folder.name}),
+            "neither a program")
+        no_format = self.program("F", 0, "no program")
+        self.check_cannot_measure(self.run_compare(good, no_format),
+                                  "Exec format error")
         self.check_cannot_measure(self.run_compare(self.folder.name, good),
                                   "no program 'ecphory'")
         bad = self.program(
