@@ -30,7 +30,7 @@ HWY_INLINE size_t ColumnsAhead(const HcSplitArgs& args, size_t begin,
 
 // The products of a row tile with all tokens, packed chunk after chunk, for
 // chunks [begin, end). Stream by stream, so that fn is read in long runs, and
-// still in the order of BlockSums; make_rows(chunk, ahead) gives a chunk of it.
+// still in the order of GroupSums; make_rows(chunk, ahead) gives a chunk of it.
 template <class MakeRows>
 HWY_INLINE void MultiplyColumns(const HcSplitArgs& args, size_t begin,
                                 size_t end, const float* packed, float* sums,

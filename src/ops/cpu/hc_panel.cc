@@ -106,7 +106,7 @@ Matrix HcPlainMatrix(const Matrix& fn, ThreadPool& pool) {
 const float* HcPanel(const HcSplitArgs& args, ThreadPool& pool) {
   struct Purpose;
   const size_t rows = CeilDiv(args.fn.rows, kHcRowTile) * kHcRowTile;
-  const size_t chunks = CeilDiv(args.dim, kHcChunk);
+  const size_t chunks = HcChunks(args.dim);
   float* const panel =
       ThreadScratch<Purpose>(rows * args.streams * chunks * kHcChunk);
   pool.ParallelFor(chunks, GrainFor(rows * args.streams * kHcChunk),

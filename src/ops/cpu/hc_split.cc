@@ -6,10 +6,11 @@
 //
 // Bound by memory: (2H + 2) D values a token, and fn once a call. Columns are
 // taken in chunks; a chunk of all streams is expanded, collapsed and multiplied
-// while it is in L1. Many tokens: threads take tokens, in blocks, and fn comes
-// from a panel that all share. Few tokens: threads take chunks, so that each
-// reads a part of fn. In both cases a token's sums are those of its chunks,
-// added up in order, so that no split shows in the bits.
+// while it is in L1. Many tokens: threads take groups of tokens through a run
+// of chunks, run after run, and fn comes from a panel that all share. Few
+// tokens: threads take chunks, so that each reads a part of fn. In both cases a
+// token's sums are those of its chunks, added up lane by lane within a run,
+// then over the lanes, then over the runs, so that no split shows in the bits.
 #include "base/highway_config.h"
 #define HWY_TARGET_INCLUDE "ops/cpu/hc_split.cc"
 #include "hwy/foreach_target.h"
@@ -33,18 +34,30 @@ namespace ecphory {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Chunks [begin, end) of a group of tokens.
+// Chunks [begin, end), a run, of a group of tokens.
 struct Group {
   size_t token, tokens;
   size_t begin, end;
 };
+
+size_t GroupTokens() { return kGroupTokens; }
+
+// Groups in the order in which a thread takes them, all of a run before those
+// of the next. What follows the last one begins past the last column.
+HWY_INLINE Group GroupAt(const HcSplitArgs& args, size_t index) {
+  const size_t groups = CeilDiv(args.tokens, kGroupTokens);
+  const size_t token = index % groups * kGroupTokens;
+  const size_t chunk = index / groups * kHcRunChunks;
+  return {token, std::min(kGroupTokens, args.tokens - token), chunk,
+          std::min(HcChunks(args.dim), chunk + kHcRunChunks)};
+}
 
 // What to ask for in step `step` of multiplying a group: the next share of the
 // streams that the group `next` reads, run by run. At 4 streams there are as
 // many steps as shares.
 HWY_INLINE StreamsAhead StreamsAheadOf(const HcSplitArgs& args,
                                        const Group& next, size_t step) {
-  const size_t run_values = HcRunChunks() * kHcChunk;
+  const size_t run_values = kHcRunChunks * kHcChunk;
   const size_t share = step * args.streams * kHcChunk;
   const size_t run = share / run_values;
   const size_t column = next.begin * kHcChunk + share % run_values;
@@ -68,8 +81,7 @@ HWY_INLINE RowsAhead RowsAheadOf(const HcSplitArgs& args, const Group& next,
   return {(args.y != nullptr ? args.y : args.x) + at, args.x + at};
 }
 
-// The sums of a group, into those of its tokens or added to them, with fn from
-// a panel.
+// The sums of a group, with fn from a panel.
 template <class Math>
 HWY_INLINE void GroupSums(const Math& math, const HcSplitArgs& args,
                           const float* panel, const Group& group,
@@ -80,65 +92,32 @@ HWY_INLINE void GroupSums(const Math& math, const HcSplitArgs& args,
   size_t step = 0;
   for (size_t c = group.begin; c < group.end; ++c) {
     const Chunk chunk(args, c);
+    const bool first = c == group.begin;
     for (size_t i = 0; i < group.tokens; ++i) {
-      EnterToken(math, args, group.token + i, chunk, c > 0, packed + i * values,
-                 sums + i * stride,
+      EnterToken(math, args, group.token + i, chunk, /*add=*/!first,
+                 packed + i * values, sums + i * stride,
                  RowsAheadOf(args, next, i, c - group.begin));
     }
-    for (size_t tile = 0; tile < tiles; ++tile, ++step) {
-      MultiplyUpTo(group.tokens, PackedRows(panel, tiles, tile, streams, chunk),
-                   {.packed = packed,
-                    .token_stride = values,
-                    .first = 0,
-                    .last = streams,
-                    .vectors = chunk.vectors,
-                    .mode = c > 0 ? TileSums::kAdd : TileSums::kSet,
-                    .sums = sums + tile * kHcRowTile * kHcSumLanes,
-                    .sums_stride = stride,
-                    .ahead = StreamsAheadOf(args, next, step)});
+    for (size_t tile = 0; tile < tiles; ++tile) {
+      const PackedRows rows(panel, tiles, tile, streams, chunk);
+      for (size_t i = 0; i < group.tokens; i += kTokenTile, ++step) {
+        MultiplyUpTo(
+            std::min(kTokenTile, group.tokens - i), rows,
+            {.packed = packed + i * values,
+             .token_stride = values,
+             .first = 0,
+             .last = streams,
+             .vectors = chunk.vectors,
+             .mode = first ? TileSums::kSet : TileSums::kAdd,
+             .sums = sums + i * stride + tile * kHcRowTile * kHcSumLanes,
+             .sums_stride = stride,
+             .ahead = StreamsAheadOf(args, next, step)});
+      }
     }
   }
 }
 
-// The sums of a block of tokens over all chunks.
-template <class Math>
-HWY_INLINE void BlockSumsWith(const Math& math, const HcSplitArgs& args,
-                              const float* panel, const HcBlock& block,
-                              float* sums) {
-  struct Purpose;
-  const size_t chunks = CeilDiv(args.dim, kHcChunk);
-  const size_t run = HcRunChunks();
-  const size_t stride = HcSumsStride(args.fn.rows);
-  float* const packed =
-      ThreadScratch<Purpose>(kTokenTile * math.streams() * kHcChunk);
-  const auto group_at = [&](size_t t, size_t c) {
-    return Group{block.first + t, std::min(kTokenTile, block.tokens - t), c,
-                 std::min(chunks, c + run)};
-  };
-  for (size_t c = 0; c < chunks; c += run) {
-    for (size_t t = 0; t < block.tokens; t += kTokenTile) {
-      const bool last = t + kTokenTile >= block.tokens;
-      const Group next =
-          last ? group_at(0, c + run) : group_at(t + kTokenTile, c);
-      GroupSums(math, args, panel, group_at(t, c), next, packed,
-                sums + t * stride);
-    }
-  }
-}
-
-void BlockSums(const HcSplitArgs& args, const float* panel,
-               const HcBlock& block, float* sums) {
-  WithStreamMath(args.streams, args.h.format, [&](auto math) HWY_ATTR {
-    BlockSumsWith(math, args, panel, block, sums);
-  });
-}
-
-void ColumnSums(const HcSplitArgs& args, const float* panel, size_t begin,
-                size_t end, float* sums) {
-  ColumnSumsOf(args, panel, begin, end, sums);
-}
-
-// A vector of sums over all chunks.
+// A vector of sums over chunks.
 HWY_INLINE VF Total(const float* sums, size_t chunks, size_t chunk_stride) {
   VF total = Load(sums);
   for (size_t c = 1; c < chunks; ++c) {
@@ -147,9 +126,9 @@ HWY_INLINE VF Total(const float* sums, size_t chunks, size_t chunk_stride) {
   return total;
 }
 
-// The sums of one token, reduced, and the squares behind those of the rows.
-HWY_INLINE void ReduceToken(const float* sums, size_t rows, size_t chunks,
-                            size_t chunk_stride, float* out) {
+// One token's sums of a run, from those of its chunks.
+HWY_INLINE void ReduceRun(const float* sums, size_t rows, size_t chunks,
+                          size_t chunk_stride, float* out) {
   const size_t vectors = HcSumVectors(rows);
   for (size_t r = 0; r < vectors; r += 4) {
     VF total[4];
@@ -158,24 +137,81 @@ HWY_INLINE void ReduceToken(const float* sums, size_t rows, size_t chunks,
     }
     StoreSums4(total[0], total[1], total[2], total[3], out + r);
   }
+}
+
+// Groups [begin, end): [run][token] sums.
+template <class Math>
+HWY_INLINE void RunSumsWith(const Math& math, const HcSplitArgs& args,
+                            const float* panel, size_t begin, size_t end,
+                            float* run_sums) {
+  struct Packed;
+  struct Sums;
+  const size_t rows = args.fn.rows, stride = HcSumsStride(rows);
+  float* const packed =
+      ThreadScratch<Packed>(kGroupTokens * math.streams() * kHcChunk);
+  float* const sums = ThreadScratch<Sums>(kGroupTokens * stride);
+  for (size_t i = begin; i < end; ++i) {
+    const Group group = GroupAt(args, i);
+    GroupSums(math, args, panel, group, GroupAt(args, i + 1), packed, sums);
+    const size_t at = group.begin / kHcRunChunks * args.tokens + group.token;
+    for (size_t t = 0; t < group.tokens; ++t) {
+      ReduceRun(sums + t * stride, rows, /*chunks=*/1, 0,
+                run_sums + (at + t) * HcSumVectors(rows));
+    }
+  }
+}
+
+void RunSums(const HcSplitArgs& args, const float* panel, size_t begin,
+             size_t end, float* run_sums) {
+  WithStreamMath(args.streams, args.h.format, [&](auto math) HWY_ATTR {
+    RunSumsWith(math, args, panel, begin, end, run_sums);
+  });
+}
+
+void ColumnSums(const HcSplitArgs& args, const float* panel, size_t begin,
+                size_t end, float* sums) {
+  ColumnSumsOf(args, panel, begin, end, sums);
+}
+
+// The sums of the runs of tokens [begin, end), from those of their chunks.
+void ReduceChunks(const HcSplitArgs& args, const float* sums, size_t begin,
+                  size_t end, float* run_sums) {
+  const size_t rows = args.fn.rows, stride = HcSumsStride(rows);
+  const size_t chunks = HcChunks(args.dim), chunk_stride = args.tokens * stride;
+  for (size_t c = 0, run = 0; c < chunks; c += kHcRunChunks, ++run) {
+    for (size_t t = begin; t < end; ++t) {
+      ReduceRun(sums + c * chunk_stride + t * stride, rows,
+                std::min(kHcRunChunks, chunks - c), chunk_stride,
+                run_sums + (run * args.tokens + t) * HcSumVectors(rows));
+    }
+  }
+}
+
+// The sums of a token over its runs, and the squares behind those of the rows.
+HWY_INLINE void AddRuns(const HcSplitArgs& args, const float* run_sums,
+                        size_t token, float* out) {
+  const size_t rows = args.fn.rows, vectors = HcSumVectors(rows);
+  for (size_t i = 0; i < vectors; ++i) out[i] = run_sums[token * vectors + i];
+  for (size_t run = 1; run < HcRuns(args.dim); ++run) {
+    const float* const sums = run_sums + (run * args.tokens + token) * vectors;
+    for (size_t i = 0; i < vectors; ++i) out[i] += sums[i];
+  }
   out[rows] = out[HcSquaresAt(rows)];
 }
 
-// Coefficients and x of a block from its sums.
-void FinishBlock(const HcSplitArgs& args, const HcBlock& block,
-                 const float* sums, size_t chunks, size_t chunk_stride) {
+// Coefficients and x of tokens [begin, end) from the sums of their runs.
+void FinishTokens(const HcSplitArgs& args, size_t begin, size_t end,
+                  const float* run_sums) {
   struct Totals;
-  const size_t rows = args.fn.rows, dim = args.dim;
-  const size_t vectors = HcSumVectors(rows);
-  float* const totals = ThreadScratch<Totals>(block.tokens * vectors);
-  for (size_t t = 0; t < block.tokens; ++t) {
-    ReduceToken(sums + t * vectors * kHcSumLanes, rows, chunks, chunk_stride,
-                totals + t * vectors);
+  const size_t dim = args.dim, vectors = HcSumVectors(args.fn.rows);
+  float* const totals = ThreadScratch<Totals>((end - begin) * vectors);
+  for (size_t t = begin; t < end; ++t) {
+    AddRuns(args, run_sums, t, totals + (t - begin) * vectors);
   }
-  HcCoefficients(args, {totals, vectors}, block.first, block.tokens);
+  HcCoefficients(args, {totals, vectors}, begin, end - begin);
   WithStreamMath(args.streams, args.h.format, [&](auto math) HWY_ATTR {
     using Math = decltype(math);
-    for (size_t t = block.first; t < block.first + block.tokens; ++t) {
+    for (size_t t = begin; t < end; ++t) {
       float* const x = args.x + t * dim;
       if (args.collapse_pre == nullptr) {
         const auto* const h =
@@ -198,43 +234,46 @@ namespace ecphory {
 
 namespace {
 
-HWY_EXPORT(BlockSums);
+HWY_EXPORT(GroupTokens);
+HWY_EXPORT(RunSums);
 HWY_EXPORT(ColumnSums);
-HWY_EXPORT(FinishBlock);
+HWY_EXPORT(ReduceChunks);
+HWY_EXPORT(FinishTokens);
 
-// A block's x, 320 KB at 5120 columns, is still in L2 for the norm, beside the
-// part of fn that is multiplied, even where two threads share it; fn, 2 MB
-// there, comes from L3 once a block.
-constexpr size_t kBlockTokens = 16;
-// What a thread takes at least, where there are enough: fewer would read fn too
-// often.
-constexpr size_t kPieceTokens = 8;
+// Tokens that are finished at once: as many as the widest vector has lanes.
+constexpr size_t kFinishTokens = 16;
 
-void SplitByTokens(const HcSplitArgs& args, const float* panel,
-                   ThreadPool& pool) {
-  const size_t grain =
-      std::max(GrainFor(args.fn.rows * args.fn.cols),
-               std::min(kPieceTokens, args.tokens / pool.threads()));
-  pool.ParallelForPieces(
-      args.tokens, grain, [&](size_t begin, size_t end, size_t) {
-        struct Purpose;
-        float* const sums =
-            ThreadScratch<Purpose>(kBlockTokens * HcSumsStride(args.fn.rows));
-        for (size_t t = begin; t < end; t += kBlockTokens) {
-          const HcBlock block{t, std::min(kBlockTokens, end - t)};
-          HWY_DYNAMIC_DISPATCH(BlockSums)(args, panel, block, sums);
-          HWY_DYNAMIC_DISPATCH(FinishBlock)(args, block, sums, 1, 0);
-        }
-      });
+void Finish(const HcSplitArgs& args, size_t begin, size_t end,
+            const float* run_sums) {
+  for (size_t t = begin; t < end; t += kFinishTokens) {
+    HWY_DYNAMIC_DISPATCH(FinishTokens)
+    (args, t, std::min(end, t + kFinishTokens), run_sums);
+  }
+}
+
+void SplitByRuns(const HcSplitArgs& args, const float* panel, float* run_sums,
+                 ThreadPool& pool) {
+  const size_t group_tokens = HWY_DYNAMIC_DISPATCH(GroupTokens)();
+  const size_t groups = CeilDiv(args.tokens, group_tokens);
+  const size_t group_work =
+      group_tokens * args.fn.rows * args.streams * kHcRunChunks * kHcChunk;
+  pool.ParallelForPieces(HcRuns(args.dim) * groups, GrainFor(group_work),
+                         [&](size_t begin, size_t end, size_t) {
+                           HWY_DYNAMIC_DISPATCH(RunSums)
+                           (args, panel, begin, end, run_sums);
+                         });
+  pool.ParallelFor(args.tokens, GrainFor(3 * args.dim),
+                   [&](size_t begin, size_t end, size_t) {
+                     Finish(args, begin, end, run_sums);
+                   });
 }
 
 void SplitByColumns(const HcSplitArgs& args, const float* panel,
-                    ThreadPool& pool) {
+                    float* run_sums, ThreadPool& pool) {
   struct Purpose;
-  const size_t chunks = CeilDiv(args.dim, kHcChunk);
-  const size_t stride = HcSumsStride(args.fn.rows);
-  const size_t chunk_stride = args.tokens * stride;
-  float* const sums = ThreadScratch<Purpose>(chunks * chunk_stride);
+  const size_t chunks = HcChunks(args.dim);
+  float* const sums =
+      ThreadScratch<Purpose>(chunks * args.tokens * HcSumsStride(args.fn.rows));
   const size_t chunk_work =
       args.tokens * args.fn.rows * args.streams * kHcChunk;
   pool.ParallelFor(chunks, GrainFor(chunk_work),
@@ -244,9 +283,9 @@ void SplitByColumns(const HcSplitArgs& args, const float* panel,
                    });
   pool.ParallelFor(args.tokens, GrainFor(3 * args.dim),
                    [&](size_t begin, size_t end, size_t) {
-                     HWY_DYNAMIC_DISPATCH(FinishBlock)
-                     (args, {begin, end - begin}, sums + begin * stride, chunks,
-                      chunk_stride);
+                     HWY_DYNAMIC_DISPATCH(ReduceChunks)
+                     (args, sums, begin, end, run_sums);
+                     Finish(args, begin, end, run_sums);
                    });
 }
 
@@ -260,27 +299,31 @@ void CpuHcSplit(const HcSplitArgs& args, ThreadPool& pool) {
   const bool few = args.tokens < 2 * pool.threads();
   const bool pack = !few || args.dim % kHcSumLanes != 0;
   const float* const panel = pack ? HcPanel(plain, pool) : nullptr;
-  few ? SplitByColumns(plain, panel, pool) : SplitByTokens(plain, panel, pool);
+  struct RunSumsOf;
+  float* const run_sums = ThreadScratch<RunSumsOf>(
+      HcRuns(args.dim) * args.tokens * HcSumVectors(args.fn.rows));
+  few ? SplitByColumns(plain, panel, run_sums, pool)
+      : SplitByRuns(plain, panel, run_sums, pool);
 }
 
-// A panel of fn in the caller; in each thread a group of packed tokens and the
-// sums of a block. For one token, all of its chunks and their sums.
+// Sums of runs and a panel of fn in the caller; in each thread a group of
+// packed tokens and its sums. For one token, all of its chunks and their sums.
 uint64_t HcScratchBytes(const ScratchShape& shape) {
-  constexpr size_t kWidestGroup = 4;  // kTokenTile of most targets
   const size_t rows = (2 + shape.streams) * shape.streams;
-  const size_t chunks = CeilDiv(shape.dim, kHcChunk);
-  const size_t stride = HcSumsStride(rows);
+  const size_t chunks = HcChunks(shape.dim);
+  const size_t stride = HcSumsStride(rows), vectors = HcSumVectors(rows);
   const bool few = shape.tokens < 2 * shape.threads;
   const uint64_t columns = few ? shape.tokens : 1;
-  uint64_t caller = columns * chunks * (stride + shape.streams * kHcChunk);
-  uint64_t thread = 0;
+  uint64_t caller = columns * chunks * (stride + shape.streams * kHcChunk) +
+                    HcRuns(shape.dim) * shape.tokens * vectors;
+  uint64_t thread = kFinishTokens * vectors;
   if (!few || shape.dim % kHcSumLanes != 0) {
     caller += CeilDiv(rows, kHcRowTile) * kHcRowTile * shape.streams * chunks *
               kHcChunk;
   }
   if (!few) {
-    thread = kWidestGroup * shape.streams * kHcChunk +
-             kBlockTokens * (stride + HcSumVectors(rows));
+    thread += HWY_DYNAMIC_DISPATCH(GroupTokens)() *
+              (shape.streams * kHcChunk + stride);
   }
   return sizeof(float) * (caller + thread * shape.threads);
 }

@@ -5,7 +5,6 @@
 
 #include "base/ceil_div.h"
 #include "base/thread_pool.h"
-#include "ops/cpu/on_intel.h"
 #include "ops/hyper_connection.h"
 
 namespace ecphory {
@@ -17,21 +16,21 @@ inline constexpr size_t kHcChunk = 128;
 // How many chunks ahead rows of fn are asked for that lie apart: 4 KB of each,
 // some 200 ns of what a core reads.
 inline constexpr size_t kHcChunksAhead = 8;
-// Chunks that a group of tokens is taken through before the next one: a page of
-// each stream, so that memory is read in runs. Their part of fn, 400 KB at 4
-// streams, stays in L2 for all groups of a block. On Intel's processors half a
-// page, as there two threads share an L2 (Xeon: 2 to 7 % faster).
-inline size_t HcRunChunks() { return kOnIntel ? 4 : 8; }
+// Chunks of a run: half a page of each stream, so that memory is read in runs.
+// Their part of fn, 200 KB at 4 streams, stays in the second-level cache while
+// all tokens pass; the whole of it, 2 MB at 5120 columns, would come from the
+// third level for every few tokens (Xeon, 16 threads: 64 tokens 1.75 times the
+// time, 512 tokens 1.1 times).
+inline constexpr size_t kHcRunChunks = 4;
 // Rows of fn in a tile.
 inline constexpr size_t kHcRowTile = 6;
 // Lanes that are reserved for a sum before it is reduced.
 inline constexpr size_t kHcSumLanes = 16;
 
-// Consecutive tokens that share a packed chunk of fn.
-struct HcBlock {
-  size_t first = 0;
-  size_t tokens = 0;
-};
+inline size_t HcChunks(size_t dim) { return CeilDiv(dim, kHcChunk); }
+inline size_t HcRuns(size_t dim) {
+  return CeilDiv(HcChunks(dim), kHcRunChunks);
+}
 
 // A token's sums before they are reduced: a vector for each row of fn, for the
 // missing rows of the last tile, and for the squares; a multiple of 4 of them.
