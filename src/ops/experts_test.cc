@@ -545,6 +545,23 @@ TEST_P(ExpertsTest, TokenCountsAroundEveryBlockGiveTheBitsOfOneToken) {
   }
 }
 
+// Rows and columns of all sharings of few tokens, not whole pieces of either.
+TEST_P(ExpertsTest, LongRowsOfOneTokenGiveTheBitsOfFew) {
+  Random random(63);
+  ExpertsCase c(WeightFormat::kFp4Row32, 1056, 544, 3, 9, 6, random);
+  CheckOnce(c, 1);
+  const std::vector<float> few = c.y.Copy();
+  c.y.Poison();
+  for (size_t t = 0; t < c.tokens; ++t) {
+    ExpertsArgs args = c.args;
+    args.tokens = 1;
+    args.x += t * args.dim, args.y += t * args.dim;
+    args.ids += t * args.topk, args.weights += t * args.topk;
+    ops().experts(args, Pool(1));
+  }
+  EXPECT_EQ(few, c.y.Copy());
+}
+
 TEST_P(ExpertsTest, Bf16InputsGiveTheBitsOfF32) {
   Random random(34);
   for (const WeightFormat format : kWeightFormats) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/experts_even.cuh"
 #include "ops/cuda/experts_few.cuh"
 #include "ops/cuda/experts_rows.cuh"
 #include "ops/cuda/shared_limit.cuh"
@@ -236,7 +237,11 @@ inline bool RunAlike(const ExpertsArgs& of_device, const ExpertsArgs& of_host,
         const ExpertsStep last{
             .args = of_device, .groups = {}, .in = hidden, .out = out};
         if (of_device.tokens == 1) {
-          LaunchAlike<kFormat, true, 1>(first);
+          if (kFormat == kEvenFormat && TakesEven(of_host)) {
+            LaunchEven(first);
+          } else {
+            LaunchAlike<kFormat, true, 1>(first);
+          }
           LaunchAlike<kFormat, false, 1>(last);
         } else {
           LaunchAlike<kFormat, true, kMostRowSlots>(first);

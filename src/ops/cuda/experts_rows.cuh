@@ -61,8 +61,9 @@ struct RowScales {
     return kFormat == WeightFormat::kFp8Tile32 ? in_matrix / 32 : in_matrix;
   }
 
-  // Begins to copy those of rows row0 .. row0 + rows - 1. All kThreads of the
-  // block call it; done after WaitForCopies<0>() and a barrier.
+  // Begins to copy those of rows row0 .. row0 + rows - 1. kThreads neighbours,
+  // all of the block or a warp, call it; done after WaitForCopies<0>() and a
+  // barrier.
   template <int kThreads>
   static __device__ void Load(const Matrix& m, size_t row0, size_t rows,
                               uint8_t* to) {
@@ -72,10 +73,11 @@ struct RowScales {
     const uint8_t* const from = m.scales + first * blocks;
     const int vectors =
         reinterpret_cast<uintptr_t>(from) % 16 == 0 ? bytes / 16 : 0;
-    for (int i = threadIdx.x; i < vectors; i += kThreads) {
+    const int thread = static_cast<int>(threadIdx.x % kThreads);
+    for (int i = thread; i < vectors; i += kThreads) {
       CopyAsync<16>(to + 16 * i, from + 16 * i);
     }
-    for (int i = 16 * vectors + threadIdx.x; i < bytes; i += kThreads) {
+    for (int i = 16 * vectors + thread; i < bytes; i += kThreads) {
       to[i] = __ldg(from + i);
     }
     CommitCopies();
@@ -117,6 +119,9 @@ struct RowWalk {
         }
       }
     }
+    Advance();
+  }
+  __device__ void Advance() {
     block += step;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
