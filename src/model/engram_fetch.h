@@ -39,8 +39,8 @@ class EngramFetch {
   static constexpr size_t kBlock = 64;
   // The same of no more tokens than that whose rows are handed out together and
   // come from the page cache: threads share the work of a step of several
-  // sequences, which nothing else hides.
-  static constexpr size_t kSmallBlock = 4;
+  // sequences, which nothing else hides, 16 of them that of 32.
+  static constexpr size_t kSmallBlock = 2;
   // Tokens handed out together: on a host device those that are there, so that
   // work begins. Another device has work already, and its products gain by
   // many: it gets as many as there can be.
