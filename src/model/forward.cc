@@ -38,11 +38,14 @@ Status Forward::Run(const ForwardChunk& chunk,
   if (!begun) ECPHORY_RETURN_IF_ERROR(ChooseLogits());
   BeginSegments(segments);
   const Status status = RunOnDevice(begun);
-  status.ok() ? Commit() : Abandon();
-  ECPHORY_RETURN_IF_ERROR(status);
-  ECPHORY_RETURN_IF_ERROR(EndDraws(draws));
-  FeedAhead();
-  return {};
+  if (!status.ok()) {
+    Abandon();
+    return status;
+  }
+  Commit();
+  FeedAhead();  // first: the device may stand still for it
+  CommitLogits();
+  return EndDraws(draws);
 }
 
 void Forward::Embed() {

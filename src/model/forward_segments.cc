@@ -44,7 +44,6 @@ void Forward::Commit() {
     if (engram_) state.history = engram_->after(index++);
   }
   if (engram_) engram_->End();
-  CommitLogits();
 }
 
 // Back to where the states were.
