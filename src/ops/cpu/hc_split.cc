@@ -53,8 +53,8 @@ HWY_INLINE Group GroupAt(const HcSplitArgs& args, size_t index) {
 }
 
 // What to ask for in step `step` of multiplying a group: the next share of the
-// streams that the group `next` reads, run by run. At 4 streams there are as
-// many steps as shares.
+// streams that the group `next` reads, run by run. At 4 streams and 4 tokens a
+// tile there are as many steps as shares; behind the last share there is none.
 HWY_INLINE StreamsAhead StreamsAheadOf(const HcSplitArgs& args,
                                        const Group& next, size_t step) {
   const size_t run_values = kHcRunChunks * kHcChunk;
